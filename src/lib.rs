@@ -1,0 +1,15 @@
+//! svcmap: Kubernetes Services as nftables maps.
+//!
+//! The modules follow the way data takes:
+//! [`source`] → [`tracker`] → [`policy`] → [`plan`] → [`nftables`] → [`netlink`] → kernel,
+//! and back: kernel → [`netlink`] → [`nftables`] → [`plan`].
+
+pub mod cli;
+pub mod config;
+pub mod netlink;
+pub mod nftables;
+pub mod objects;
+pub mod plan;
+pub mod policy;
+pub mod source;
+pub mod tracker;

@@ -1,0 +1,72 @@
+//! The part of the plan that holds for all Services.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::objects::Family;
+
+/// How traffic from pods is told from other traffic (behaviour row E12).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Detector {
+    /// No way to tell: ClusterIP traffic keeps its source address (row E3).
+    #[default]
+    None,
+    /// Pods have source addresses in these prefixes.
+    Sources(Vec<IpNet>),
+    /// Pods' traffic comes in through an interface.
+    Interface(InterfaceMatch),
+}
+
+/// Which interfaces lead to pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InterfaceMatch {
+    /// The one of this name, such as `cni0`.
+    Exact(String),
+    /// All whose names begin so, such as `cali`.
+    Prefix(String),
+}
+
+/// What holds for all Services of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePlan {
+    /// The single bit of the packet mark that asks for masquerading, as a mask (row E9).
+    pub masquerade_mark: u32,
+    /// Whether all ClusterIP traffic is masqueraded (row E4).
+    pub masquerade_all: bool,
+    /// How IPv4 traffic from pods is told from other traffic.
+    pub detector_v4: Detector,
+    /// The same for IPv6.
+    pub detector_v6: Detector,
+    /// The local addresses that node ports are served on, as prefixes (rows F1–F4). What is not an address of the
+    /// node is never matched, so `0.0.0.0/0` means all of the node's addresses; loopback addresses never are.
+    pub node_port_addresses: Vec<IpNet>,
+    /// The ranges that ClusterIPs come from, where they are known (row B9).
+    pub service_cidrs: Vec<IpNet>,
+    /// The node's own addresses (row F8).
+    pub node_ips: Vec<IpAddr>,
+}
+
+impl NodePlan {
+    /// The detector for one family.
+    pub fn detector(&self, family: Family) -> &Detector {
+        match family {
+            Family::V4 => &self.detector_v4,
+            Family::V6 => &self.detector_v6,
+        }
+    }
+}
+
+impl Default for NodePlan {
+    fn default() -> Self {
+        NodePlan {
+            masquerade_mark: 1 << 14,
+            masquerade_all: false,
+            detector_v4: Detector::None,
+            detector_v6: Detector::None,
+            node_port_addresses: Vec::new(),
+            service_cidrs: Vec::new(),
+            node_ips: Vec::new(),
+        }
+    }
+}

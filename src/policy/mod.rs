@@ -1,0 +1,1 @@
+//! Pure rules over plain data: which endpoints, which verdict, whose source address.

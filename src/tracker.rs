@@ -1,0 +1,1 @@
+//! Which Service ports a change of the objects touches.
