@@ -1,0 +1,26 @@
+//! Packets: real connections through the rules, in network namespaces.
+//!
+//! This ring has a `main` of its own, since a process must enter its namespaces before it has threads.
+
+mod ground;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use svcmap::lab;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    if let Err(error) = lab::enter() {
+        eprintln!("packets: none of these tests can run here: {error}");
+        return ExitCode::FAILURE;
+    }
+    let mut trials: Vec<Trial> = Vec::new();
+    trials.extend(ground::trials());
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// A test whose error is shown with all its causes.
+fn trial(name: impl Into<String>, test: impl FnOnce() -> anyhow::Result<()> + Send + 'static) -> Trial {
+    Trial::test(name, move || test().map_err(|error| Failed::from(format!("{error:?}"))))
+}
