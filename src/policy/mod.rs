@@ -1,1 +1,91 @@
 //! Pure rules over plain data: which endpoints, which verdict, whose source address.
+//!
+//! A file per section of the rules: [`selection`] (rows A), [`frontends`] (B), [`endpoints`] (C), [`masquerade`] (E),
+//! [`source_ranges`] (F7–F10), [`node`] (E9, E12, F1–F5). The rows are named where they are decided.
+
+pub mod context;
+pub mod endpoints;
+pub mod frontends;
+pub mod health;
+pub mod masquerade;
+pub mod node;
+pub mod selection;
+pub mod source_ranges;
+mod warning;
+
+pub use context::Context;
+pub use frontends::Claim;
+pub use warning::Warning;
+
+use crate::objects::{EndpointSlice, Family, Service, ServicePort};
+use crate::plan::{Frontend, PoolKind, PortId, PortName, PortPlan, Verdict};
+
+use endpoints::Pools;
+
+/// What a Service does on this node: one plan per port and family that has an address.
+///
+/// `slices` may be in any order and may hold slices of other Services and families, which do not count. Where an
+/// endpoint stands in more than one of them in the same state, the first one is used.
+pub fn plan_service(context: &Context, service: &Service, slices: &[&EndpointSlice]) -> Vec<PortPlan> {
+    plan_uncontested(context, service, slices, |_| true)
+}
+
+/// What a Service does on this node where it only gets those addresses that `wins` says (row A11).
+pub fn plan_uncontested(
+    context: &Context,
+    service: &Service,
+    slices: &[&EndpointSlice],
+    wins: impl Fn(&Claim) -> bool,
+) -> Vec<PortPlan> {
+    if !selection::is_proxied(service) {
+        return Vec::new();
+    }
+    let mut plans = Vec::new();
+    for family in Family::BOTH {
+        let sources = source_ranges::allowed(context, service, family);
+        for served in frontends::served(service, family) {
+            let mut frontends = frontends::resolve(service, &served, sources.as_ref());
+            frontends.retain(|frontend| wins(&Claim::new(family, served.port.protocol, frontend.address)));
+            if !frontends.is_empty() {
+                let pools = endpoints::pools(context, service, served.port, family, slices);
+                plans.push(port_plan(service, served.port, family, frontends, pools));
+            }
+        }
+    }
+    plans
+}
+
+/// Puts frontends and endpoints together: says what happens where there is no endpoint (rows C5, C12–C14), and leaves
+/// out the endpoints that nobody asks for (rows C1, C2).
+fn port_plan(
+    service: &Service,
+    port: &ServicePort,
+    family: Family,
+    mut frontends: Vec<Frontend>,
+    pools: Pools,
+) -> PortPlan {
+    let Pools { mut cluster, mut local, has_any } = pools;
+    let verdict = if has_any { Verdict::Drop } else { Verdict::Reject };
+    for frontend in &mut frontends {
+        let empty = match frontend.pool {
+            PoolKind::Cluster => cluster.is_empty(),
+            PoolKind::Local => local.is_empty(),
+        };
+        frontend.no_endpoints = empty.then_some(verdict);
+    }
+    if !frontends.iter().any(|f| f.pool == PoolKind::Cluster || f.short_circuit) {
+        cluster = Vec::new();
+    }
+    if !frontends.iter().any(|f| f.pool == PoolKind::Local) {
+        local = Vec::new();
+    }
+    frontends.sort_by_key(|frontend| frontend.address);
+    PortPlan {
+        id: PortId { name: PortName::new(&service.key, &port.name), family },
+        protocol: port.protocol,
+        frontends,
+        cluster,
+        local,
+        affinity: service.affinity,
+    }
+}

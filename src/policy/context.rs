@@ -1,0 +1,41 @@
+//! What the rules must know besides the Service.
+
+use ipnet::IpNet;
+
+use super::{Warning, node};
+use crate::config::ProxyConfig;
+use crate::objects::{Name, Node};
+use crate::plan::NodePlan;
+
+/// What the rules must know besides the Service: the node that they are made for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Context {
+    /// The own node's name: endpoints that name it are local (row A10).
+    pub node_name: Name,
+    /// The own node's zone, where it has one (row C8).
+    pub zone: Option<Name>,
+    /// The part of the plan that holds for all Services.
+    pub node: NodePlan,
+    /// What in the configuration will not do what it seems to ask for.
+    pub warnings: Vec<Warning>,
+}
+
+impl Context {
+    /// The context that follows from the configuration, the own Node as far as it is known, and the ranges of the
+    /// ServiceCIDR objects.
+    pub fn new(config: &ProxyConfig, node: Option<&Node>, service_cidrs: &[IpNet]) -> Context {
+        let (plan, warnings) = node::plan(config, node, service_cidrs);
+        Context {
+            node_name: config.node_name.as_str().into(),
+            zone: node.and_then(|node| node.zone.clone()).filter(|zone| !zone.is_empty()),
+            node: plan,
+            warnings,
+        }
+    }
+
+    /// Whether Services can mean something else in the other context: only the zone (row C8), the node's name
+    /// (rows A10, C9) and its addresses (row F8) reach into the plans of Services.
+    pub fn changes_services(&self, other: &Context) -> bool {
+        self.node_name != other.node_name || self.zone != other.zone || self.node.node_ips != other.node.node_ips
+    }
+}

@@ -1,0 +1,148 @@
+//! Which endpoints are used (behaviour section C, and rows A5, A6, A9, A10).
+
+use std::net::IpAddr;
+
+use super::{Context, selection};
+use crate::objects::{Conditions, EndpointSlice, Family, FamilyOf, Hints, Service, ServicePort};
+use crate::plan::Endpoint;
+
+/// The endpoints of a Service port in one family by what they can be used for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pools {
+    /// Those that the policy Cluster may use (row C3), sorted by address and port.
+    pub cluster: Vec<Endpoint>,
+    /// Those that the policy Local may use (row C4), sorted by address and port.
+    pub local: Vec<Endpoint>,
+    /// Whether there is any endpoint that could serve, wherever it is (row C5).
+    pub has_any: bool,
+}
+
+/// An endpoint of a Service port with its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate<'a> {
+    /// Address, port, and whether it is on this node.
+    pub endpoint: Endpoint,
+    /// Its conditions.
+    pub conditions: Conditions,
+    /// For which zones and nodes it is meant.
+    pub hints: Option<&'a Hints>,
+}
+
+impl Candidate<'_> {
+    fn is_usable_at_the_end(&self) -> bool {
+        self.conditions.serving && self.conditions.terminating
+    }
+
+    /// Of two endpoints with one address and port, the one of the lower rank is used, in whichever slice and order
+    /// they stand (row A9): an address belongs to the Pod that is not terminating, although the slice of an old Pod
+    /// may still list it. The rest makes the choice certain.
+    fn rank(&self) -> (bool, bool, bool, bool) {
+        let Conditions { ready, serving, terminating } = self.conditions;
+        (terminating, !ready, !serving, !self.endpoint.local)
+    }
+}
+
+/// The endpoints that a Service port can use in one family.
+pub fn pools(
+    context: &Context,
+    service: &Service,
+    port: &ServicePort,
+    family: Family,
+    slices: &[&EndpointSlice],
+) -> Pools {
+    categorise(context, &candidates(context, service, port, family, slices))
+}
+
+/// The endpoints of a Service port in one family, each address and port once, sorted by them.
+///
+/// A slice's port belongs to the Service port of the same name and protocol (row A6). An endpoint is local if it
+/// names this node (row A10).
+pub fn candidates<'a>(
+    context: &Context,
+    service: &Service,
+    port: &ServicePort,
+    family: Family,
+    slices: &[&'a EndpointSlice],
+) -> Vec<Candidate<'a>> {
+    let mut candidates = Vec::new();
+    for slice in slices.iter().filter(|slice| selection::belongs(slice, service, family)) {
+        let ports = slice.ports.iter().filter(|p| p.name == port.name && p.protocol == port.protocol);
+        for number in ports.map(|p| p.port) {
+            for endpoint in slice.endpoints.iter().filter(|e| e.address.family() == family) {
+                let local = endpoint.node.as_deref() == Some(&*context.node_name);
+                candidates.push(Candidate {
+                    endpoint: Endpoint { ip: endpoint.address, port: number, local },
+                    conditions: endpoint.conditions,
+                    hints: endpoint.hints.as_deref(),
+                });
+            }
+        }
+    }
+    let place = |candidate: &Candidate<'_>| -> (IpAddr, u16) { (candidate.endpoint.ip, candidate.endpoint.port) };
+    candidates.sort_by_key(|candidate| (place(candidate), candidate.rank()));
+    candidates.dedup_by_key(|candidate| place(candidate));
+    candidates
+}
+
+/// Sorts candidates into the sets that the policies use.
+///
+/// Cluster: the ready ones that the hints leave; where none is ready, those that still serve while they terminate,
+/// whatever their hints (row C3). Local: the same among the local ones, and hints do not count (rows C4, C11). Others
+/// that are not ready are never used (row C6).
+pub fn categorise(context: &Context, candidates: &[Candidate<'_>]) -> Pools {
+    let topology = Topology::of(context, candidates);
+    let ready = |c: &Candidate<'_>| c.conditions.ready;
+    let here = |c: &Candidate<'_>| c.endpoint.local;
+    let select = |wanted: &dyn Fn(&Candidate<'_>) -> bool| -> Vec<Endpoint> {
+        candidates.iter().filter(|c| wanted(c)).map(|c| c.endpoint).collect()
+    };
+    let mut cluster = select(&|c| ready(c) && topology.admits(context, c));
+    if cluster.is_empty() {
+        cluster = select(&|c| c.is_usable_at_the_end());
+    }
+    let mut local = select(&|c| ready(c) && here(c));
+    if local.is_empty() {
+        local = select(&|c| c.is_usable_at_the_end() && here(c));
+    }
+    Pools { has_any: !cluster.is_empty(), cluster, local }
+}
+
+/// Which hints decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Topology {
+    /// None: every ready endpoint may be used.
+    Anywhere,
+    /// Those for nodes (row C9).
+    Node,
+    /// Those for zones (row C8).
+    Zone,
+}
+
+impl Topology {
+    /// Hints for nodes decide where every ready endpoint has one and one of them is this node; else hints for zones
+    /// where the same holds for this node's zone; else none do. Endpoints that are not ready have no say.
+    fn of(context: &Context, candidates: &[Candidate<'_>]) -> Topology {
+        let decides = |kind: Topology| {
+            let mut ready = candidates.iter().filter(|c| c.conditions.ready);
+            ready.clone().all(|c| kind.is_hinted(c)) && ready.any(|c| kind.admits(context, c))
+        };
+        [Topology::Node, Topology::Zone].into_iter().find(|kind| decides(*kind)).unwrap_or(Topology::Anywhere)
+    }
+
+    fn is_hinted(self, candidate: &Candidate<'_>) -> bool {
+        candidate.hints.is_some_and(|hints| match self {
+            Topology::Anywhere => true,
+            Topology::Node => !hints.nodes.is_empty(),
+            Topology::Zone => !hints.zones.is_empty(),
+        })
+    }
+
+    fn admits(self, context: &Context, candidate: &Candidate<'_>) -> bool {
+        let hints = |of: fn(&Hints) -> &Vec<crate::objects::Name>| candidate.hints.map_or(&[][..], |h| of(h));
+        match self {
+            Topology::Anywhere => true,
+            Topology::Node => hints(|h| &h.nodes).contains(&context.node_name),
+            Topology::Zone => context.zone.as_ref().is_some_and(|zone| hints(|h| &h.zones).contains(zone)),
+        }
+    }
+}

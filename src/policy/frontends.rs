@@ -1,0 +1,190 @@
+//! On which addresses and ports a Service answers (behaviour section B).
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use smallvec::SmallVec;
+
+use super::{Warning, masquerade, selection};
+use crate::objects::{Family, FamilyOf, Protocol, Service, ServicePort};
+use crate::plan::{Frontend, FrontendAddress};
+
+/// What a frontend occupies: two Services cannot answer on the same (row A11). Whether the address is a ClusterIP, an
+/// external one or a load balancer's makes no difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Claim {
+    place: Place,
+    protocol: Protocol,
+    port: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Place {
+    Address(IpAddr),
+    Nodes(Family),
+}
+
+impl Claim {
+    /// What the frontend of a Service port of this family and protocol occupies.
+    pub fn new(family: Family, protocol: Protocol, address: FrontendAddress) -> Claim {
+        let place = address.ip().map_or(Place::Nodes(family), Place::Address);
+        Claim { place, protocol, port: address.port() }
+    }
+}
+
+/// `10.96.0.1:80/tcp`, or `IPv4 node port 30080/tcp`.
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Place::Address(ip) => write!(f, "{}/{}", std::net::SocketAddr::new(ip, self.port), self.protocol),
+            Place::Nodes(family) => write!(f, "{family} node port {}/{}", self.port, self.protocol),
+        }
+    }
+}
+
+/// How an address came to the Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// `spec.clusterIPs` (row B1).
+    ClusterIp,
+    /// `status.loadBalancer.ingress` (row B3).
+    LoadBalancer,
+    /// `spec.externalIPs` (row B2).
+    ExternalIp,
+    /// `spec.ports[].nodePort` (row B4).
+    NodePort,
+}
+
+/// A Service port with the addresses that it answers on in one family.
+#[derive(Clone, Debug)]
+pub struct Served<'a> {
+    /// The port.
+    pub port: &'a ServicePort,
+    /// Its addresses, each once.
+    pub addresses: SmallVec<[(FrontendAddress, Origin); 2]>,
+}
+
+/// The ports of a Service with the addresses that each answers on in one family; nothing where the Service has no
+/// ClusterIP of the family (row B1). Of two ports that collide, the earlier one is served.
+pub fn served(service: &Service, family: Family) -> Vec<Served<'_>> {
+    let places = places(service, family);
+    if places.is_empty() {
+        return Vec::new();
+    }
+    let ports = distinct(service);
+    let serve = |at: usize| {
+        let (port, earlier) = (ports[at], &ports[..at]);
+        let mut addresses = SmallVec::new();
+        if !earlier.iter().any(|p| same_port(p, port)) {
+            addresses.extend(places.iter().map(|(ip, origin)| (address(*ip, port.port, *origin), *origin)));
+        }
+        if port.node_port != 0 && !earlier.iter().any(|p| same_node_port(p, port)) {
+            addresses.push((FrontendAddress::NodePort(port.node_port), Origin::NodePort));
+        }
+        Served { port, addresses }
+    };
+    (0..ports.len()).map(serve).collect()
+}
+
+/// Everything that a Service occupies if no other Service has it already.
+pub fn claims(service: &Service) -> Vec<Claim> {
+    if !selection::is_proxied(service) {
+        return Vec::new();
+    }
+    let mut claims = Vec::new();
+    for family in Family::BOTH {
+        for Served { port, addresses } in served(service, family) {
+            claims.extend(addresses.iter().map(|(address, _)| Claim::new(family, port.protocol, *address)));
+        }
+    }
+    claims
+}
+
+/// The frontends of a Service port in one family. `sources` are those that load balancer addresses are open to; other
+/// addresses are open to all (row F7).
+pub fn resolve(service: &Service, served: &Served<'_>, sources: Option<&Arc<[IpNet]>>) -> Vec<Frontend> {
+    let frontend = |&(address, origin): &(FrontendAddress, Origin)| {
+        let routing = match origin {
+            Origin::ClusterIp => masquerade::internal(service.internal_policy),
+            Origin::LoadBalancer | Origin::ExternalIp | Origin::NodePort => {
+                masquerade::external(service.external_policy)
+            }
+        };
+        Frontend {
+            address,
+            pool: routing.pool,
+            short_circuit: routing.short_circuit,
+            masquerade: routing.masquerade,
+            no_endpoints: None,
+            sources: sources.filter(|_| origin == Origin::LoadBalancer).cloned(),
+        }
+    };
+    served.addresses.iter().map(frontend).collect()
+}
+
+/// What of a Service's ports is not served, because an earlier port has it.
+pub fn collisions(service: &Service) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let mut earlier: SmallVec<[&ServicePort; 4]> = SmallVec::new();
+    for (index, port) in service.ports.iter().enumerate() {
+        let service = service.key.clone();
+        if earlier.iter().any(|p| p.name == port.name) {
+            warnings.push(Warning::PortName { service, index, name: port.name.to_string() });
+            continue;
+        }
+        if earlier.iter().any(|p| same_port(p, port)) {
+            warnings.push(Warning::PortNumber { service: service.clone(), index, field: "port" });
+        }
+        if earlier.iter().any(|p| same_node_port(p, port)) {
+            warnings.push(Warning::PortNumber { service, index, field: "nodePort" });
+        }
+        earlier.push(port);
+    }
+    warnings
+}
+
+/// The addresses of the Service in one family, each once, the ClusterIP first. A load balancer's address that is an
+/// external one too stays under its source ranges.
+fn places(service: &Service, family: Family) -> SmallVec<[(IpAddr, Origin); 2]> {
+    let mut places: SmallVec<[(IpAddr, Origin); 2]> = SmallVec::new();
+    let Some(cluster_ip) = service.cluster_ips.iter().find(|ip| ip.family() == family) else { return places };
+    places.push((*cluster_ip, Origin::ClusterIp));
+    for (ips, origin) in
+        [(&service.load_balancer_ips, Origin::LoadBalancer), (&service.external_ips, Origin::ExternalIp)]
+    {
+        for ip in ips.iter().filter(|ip| ip.family() == family) {
+            if !places.iter().any(|(known, _)| known == ip) {
+                places.push((*ip, origin));
+            }
+        }
+    }
+    places
+}
+
+fn address(ip: IpAddr, port: u16, origin: Origin) -> FrontendAddress {
+    match origin {
+        Origin::ClusterIp => FrontendAddress::Cluster(ip, port),
+        _ => FrontendAddress::External(ip, port),
+    }
+}
+
+/// The ports whose names no earlier port has.
+fn distinct(service: &Service) -> SmallVec<[&ServicePort; 4]> {
+    let mut ports: SmallVec<[&ServicePort; 4]> = SmallVec::new();
+    for port in &service.ports {
+        if !ports.iter().any(|p| p.name == port.name) {
+            ports.push(port);
+        }
+    }
+    ports
+}
+
+fn same_port(a: &ServicePort, b: &ServicePort) -> bool {
+    a.protocol == b.protocol && a.port == b.port
+}
+
+fn same_node_port(a: &ServicePort, b: &ServicePort) -> bool {
+    a.protocol == b.protocol && a.node_port == b.node_port && b.node_port != 0
+}

@@ -1,1 +1,0 @@
-//! Which Service ports a change of the objects touches.

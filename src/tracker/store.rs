@@ -1,0 +1,202 @@
+//! The objects, held compactly: a large cluster has a million endpoints.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+use slab::Slab;
+use smallvec::SmallVec;
+
+use crate::objects::{EndpointSlice, Service, ServiceKey, SliceKey, Target};
+
+/// A Service that is held, or one that only slices name so far. It stays the same until [`Store::prune`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServiceId(u32);
+
+/// Services and the slices of each, found by their keys.
+///
+/// The entries stand in two slabs, and the indices hold nothing but positions, so that a Service costs little more
+/// than its own fields.
+#[derive(Default)]
+pub struct Store {
+    services: Slab<Entry>,
+    slices: Slab<EndpointSlice>,
+    service_index: HashTable<u32>,
+    slice_index: HashTable<u32>,
+    hasher: RandomState,
+}
+
+struct Entry {
+    held: Held,
+    slices: SmallVec<[u32; 4]>,
+}
+
+enum Held {
+    Service(Service),
+    Missing(ServiceKey),
+}
+
+impl Entry {
+    fn key(&self) -> &ServiceKey {
+        match &self.held {
+            Held::Service(service) => &service.key,
+            Held::Missing(key) => key,
+        }
+    }
+}
+
+impl Store {
+    /// The Service of this key, which need not exist yet.
+    pub fn service_id(&mut self, key: &ServiceKey) -> ServiceId {
+        if let Some(id) = self.find_service(key) {
+            return id;
+        }
+        let hash = self.hasher.hash_one(key);
+        let at = self.services.insert(Entry { held: Held::Missing(key.clone()), slices: SmallVec::new() }) as u32;
+        let (services, hasher) = (&self.services, &self.hasher);
+        self.service_index.insert_unique(hash, at, |at| hasher.hash_one(services[*at as usize].key()));
+        ServiceId(at)
+    }
+
+    /// The Service of this key, if it or a slice of it is held.
+    pub fn find_service(&self, key: &ServiceKey) -> Option<ServiceId> {
+        let hash = self.hasher.hash_one(key);
+        self.service_index.find(hash, |at| self.services[*at as usize].key() == key).copied().map(ServiceId)
+    }
+
+    /// The key of a Service.
+    pub fn key(&self, id: ServiceId) -> &ServiceKey {
+        self.services[id.0 as usize].key()
+    }
+
+    /// The Service, if it is held.
+    pub fn service(&self, id: ServiceId) -> Option<&Service> {
+        match &self.services[id.0 as usize].held {
+            Held::Service(service) => Some(service),
+            Held::Missing(_) => None,
+        }
+    }
+
+    /// Orders Services by age, the oldest first: by creation, those that nobody has created yet last, then by name.
+    pub fn age(&self, id: ServiceId) -> (bool, Option<i64>, &ServiceKey) {
+        let created = self.service(id).and_then(|service| service.created);
+        (created.is_none(), created, self.key(id))
+    }
+
+    /// Holds the Service, which must have the key of `id`.
+    pub fn set_service(&mut self, id: ServiceId, service: Service) {
+        debug_assert_eq!(self.key(id), &service.key);
+        self.services[id.0 as usize].held = Held::Service(service);
+    }
+
+    /// Forgets the Service; its slices stay.
+    pub fn clear_service(&mut self, id: ServiceId) {
+        let key = self.key(id).clone();
+        self.services[id.0 as usize].held = Held::Missing(key);
+    }
+
+    /// The slices of a Service, by name.
+    pub fn slices(&self, id: ServiceId) -> SmallVec<[&EndpointSlice; 4]> {
+        let mut slices: SmallVec<[&EndpointSlice; 4]> =
+            self.services[id.0 as usize].slices.iter().map(|at| &self.slices[*at as usize]).collect();
+        slices.sort_by(|a, b| a.key.name.cmp(&b.key.name));
+        slices
+    }
+
+    /// The slice of this key, if it is held.
+    pub fn slice(&self, key: &SliceKey) -> Option<&EndpointSlice> {
+        self.find_slice(key).map(|at| &self.slices[at as usize])
+    }
+
+    /// Holds the slice, in place of one of the same key.
+    pub fn set_slice(&mut self, slice: EndpointSlice) {
+        let service = self.service_id(&slice.service_key());
+        let Some(at) = self.find_slice(&slice.key) else {
+            let hash = self.hasher.hash_one(&slice.key);
+            let at = self.slices.insert(slice) as u32;
+            let (slices, hasher) = (&self.slices, &self.hasher);
+            self.slice_index.insert_unique(hash, at, |at| hasher.hash_one(&slices[*at as usize].key));
+            self.services[service.0 as usize].slices.push(at);
+            return;
+        };
+        let before = self.slices[at as usize].service_key();
+        if let Some(before) = self.find_service(&before).filter(|before| *before != service) {
+            self.services[before.0 as usize].slices.retain(|held| *held != at);
+            self.services[service.0 as usize].slices.push(at);
+        }
+        self.slices[at as usize] = slice;
+    }
+
+    /// Forgets a slice.
+    pub fn remove_slice(&mut self, key: &SliceKey) {
+        let hash = self.hasher.hash_one(key);
+        let slices = &self.slices;
+        let Ok(entry) = self.slice_index.find_entry(hash, |at| &slices[*at as usize].key == key) else { return };
+        let (at, _) = entry.remove();
+        let slice = self.slices.remove(at as usize);
+        if let Some(service) = self.find_service(&slice.service_key()) {
+            self.services[service.0 as usize].slices.retain(|held| *held != at);
+        }
+    }
+
+    /// Forgets the key of a Service that is neither held nor named by a slice.
+    pub fn prune(&mut self, id: ServiceId) {
+        let entry = &self.services[id.0 as usize];
+        if !matches!(entry.held, Held::Missing(_)) || !entry.slices.is_empty() {
+            return;
+        }
+        let hash = self.hasher.hash_one(entry.key());
+        if let Ok(found) = self.service_index.find_entry(hash, |at| *at == id.0) {
+            found.remove();
+        }
+        self.services.remove(id.0 as usize);
+    }
+
+    /// All Services, those included that only slices name.
+    pub fn service_ids(&self) -> impl Iterator<Item = ServiceId> + '_ {
+        self.services.iter().map(|(at, _)| ServiceId(at as u32))
+    }
+
+    /// All slices.
+    pub fn all_slices(&self) -> impl Iterator<Item = &EndpointSlice> + '_ {
+        self.slices.iter().map(|(_, slice)| slice)
+    }
+
+    fn find_slice(&self, key: &SliceKey) -> Option<u32> {
+        let hash = self.hasher.hash_one(key);
+        self.slice_index.find(hash, |at| &self.slices[*at as usize].key == key).copied()
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Store({} services, {} slices)", self.services.len(), self.slices.len())
+    }
+}
+
+/// The Service without what only matters for making endpoints, and without spare room.
+pub fn compact_service(mut service: Service) -> Service {
+    service.selector = Vec::new();
+    service.publish_not_ready = false;
+    service.cluster_ips.shrink_to_fit();
+    service.external_ips.shrink_to_fit();
+    service.load_balancer_ips.shrink_to_fit();
+    service.source_ranges.shrink_to_fit();
+    service.ports.shrink_to_fit();
+    for port in &mut service.ports {
+        port.target = Target::Number(0);
+    }
+    service
+}
+
+/// The slice without spare room, and with no other node's name than the own one: it only matters which endpoints are
+/// local (row A10).
+pub fn compact_slice(mut slice: EndpointSlice, own_node: &Arc<str>) -> EndpointSlice {
+    slice.ports.shrink_to_fit();
+    slice.endpoints.shrink_to_fit();
+    for endpoint in &mut slice.endpoints {
+        endpoint.node = endpoint.node.take().filter(|node| node == own_node).map(|_| own_node.clone());
+    }
+    slice
+}
