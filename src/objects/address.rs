@@ -88,6 +88,15 @@ impl Protocol {
         }
     }
 
+    /// As Kubernetes writes it: `TCP`, `UDP` or `SCTP`.
+    pub const fn kubernetes(self) -> &'static str {
+        match self {
+            Protocol::Tcp => "TCP",
+            Protocol::Udp => "UDP",
+            Protocol::Sctp => "SCTP",
+        }
+    }
+
     /// The protocol that Kubernetes writes as `TCP`, `UDP` or `SCTP`.
     pub fn from_kubernetes(text: &str) -> Option<Protocol> {
         match text {

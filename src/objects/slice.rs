@@ -70,7 +70,7 @@ pub struct Endpoint {
 }
 
 /// An endpoint's conditions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Conditions {
     /// Absent means true.
     pub ready: bool,

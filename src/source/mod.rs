@@ -2,9 +2,17 @@
 //!
 //! Whatever the source, it ends in the compact types of [`crate::objects`].
 
+mod assemble;
+mod convert;
+mod manifests;
+
+use std::fmt;
+
 use ipnet::IpNet;
 
-use crate::objects::{EndpointSlice, Node, Service, ServiceKey, SliceKey};
+use crate::objects::{EndpointSlice, Node, Service, ServiceKey, ServiceType, SliceKey};
+
+pub use manifests::{LoadError, Loaded, load};
 
 /// Everything that a source knows at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,18 +45,55 @@ pub enum Change {
     ServiceCidrs(Vec<IpNet>),
 }
 
+impl Snapshot {
+    /// The Services that are not proxied, by the reason.
+    pub fn left_alone(&self) -> LeftAlone {
+        let mut counts = LeftAlone::default();
+        for service in &self.services {
+            match service {
+                Service { kind: ServiceType::ExternalName, .. } => counts.external_name += 1,
+                Service { cluster_ips, .. } if cluster_ips.is_empty() => counts.headless += 1,
+                Service { other_proxy: true, .. } => counts.other_proxy += 1,
+                _ => {}
+            }
+        }
+        counts
+    }
+}
+
+/// How many Services are not proxied, and why (behaviour rows A1, A2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftAlone {
+    /// Without a ClusterIP.
+    pub headless: usize,
+    /// Aliases of DNS names.
+    pub external_name: usize,
+    /// Handed to another proxy by a label.
+    pub other_proxy: usize,
+}
+
 /// Something in the input that cannot be used as it stands.
 ///
 /// It reads `Service default/web: spec.ports[1].port: 70000 is not a port`.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{object}: {field}: {message}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Kind, namespace and name, or the file where there is no object to name.
     pub object: String,
-    /// The path of the field, as `kubectl explain` writes it.
+    /// The path of the field, as `kubectl explain` writes it; the line of a file; or nothing.
     pub field: String,
     /// What is wrong, and what became of it where that is not plain.
     pub message: String,
     /// Whether the object was left out (otherwise only the field was, or the value was repaired).
     pub skipped: bool,
 }
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.field.as_str() {
+            "" => write!(f, "{}: {}", self.object, self.message),
+            field => write!(f, "{}: {field}: {}", self.object, self.message),
+        }
+    }
+}
+
+impl std::error::Error for Problem {}

@@ -1,0 +1,374 @@
+//! Manifests to snapshots, through the library's front door.
+
+use std::fs;
+use std::path::PathBuf;
+
+use svcmap::objects::{Service, ServiceType, Target};
+use svcmap::source::{Loaded, load};
+
+/// A directory that is gone after the test.
+struct Dir(tempfile::TempDir);
+
+impl Dir {
+    fn new() -> Dir {
+        Dir(tempfile::tempdir().expect("a temporary directory"))
+    }
+
+    fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.path().join(name);
+        fs::write(&path, text).expect("writing a manifest");
+        path
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().to_path_buf()
+    }
+}
+
+fn load_text(text: impl AsRef<[u8]>) -> Loaded {
+    load(&[Dir::new().write("test.yaml", text)]).expect("the file is there")
+}
+
+/// The problems as they are printed, without the directory.
+fn problems(loaded: &Loaded) -> Vec<String> {
+    let cut = |text: String| match (text.find("/"), text.find("test.yaml")) {
+        (Some(start), Some(end)) if start < end => text[..start].to_string() + &text[end..],
+        _ => text,
+    };
+    loaded.problems.iter().map(|p| cut(p.to_string())).collect()
+}
+
+fn service(spec: &str) -> (Service, Vec<String>) {
+    let loaded = load_text(format!("apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {spec}\n"));
+    let problems = problems(&loaded);
+    let service = loaded.snapshot.services.first().unwrap_or_else(|| panic!("{spec}: no Service, {problems:?}"));
+    (service.clone(), problems)
+}
+
+#[test]
+fn one_bad_document_does_not_take_the_others_along() {
+    let loaded = load_text(
+        "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {clusterIP: 10.0.0.1}\n---\nspec: [\n---\n\
+         apiVersion: v1\nkind: Service\nmetadata: {name: b}\nspec: {clusterIP: 10.0.0.2}\n---\na: 1\n---\nb: *c\n",
+    );
+    let names: Vec<_> = loaded.snapshot.services.iter().map(|s| s.key.to_string()).collect();
+    assert_eq!(names, ["default/a", "default/b"]);
+    assert_eq!(
+        problems(&loaded),
+        [
+            "test.yaml: line 6, column 7: unclosed bracket '['",
+            "test.yaml, document 4: kind: is missing, so this is no Kubernetes object",
+            "test.yaml: line 15, column 4: reference to unknown value",
+        ]
+    );
+    assert_eq!(loaded.broken.len(), 1);
+}
+
+#[test]
+fn yaml_json_and_every_sort_of_list_say_the_same() {
+    let one = r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"a"},"spec":{"clusterIP":"10.0.0.1"}}"#;
+    let untyped = r#"{"metadata":{"name":"a"},"spec":{"clusterIP":"10.0.0.1"}}"#;
+    let want = load_text(one).snapshot;
+    assert_eq!(want.services.len(), 1);
+    for text in [
+        format!("---\n{one}\n"),
+        "apiVersion: v1\nkind: Service\nmetadata:\n  name: a\nspec:\n  clusterIP: 10.0.0.1\n".into(),
+        "apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata: {name: a}\n  spec: {clusterIP: 10.0.0.1}\nkind: List\n".into(),
+        format!(r#"{{"kind":"ServiceList","apiVersion":"v1","items":[{untyped}]}}"#),
+        format!(r#"{{"items":[{untyped}],"kind":"ServiceList","apiVersion":"v1"}}"#),
+        format!(r#"{{"kind":"List","apiVersion":"v1","items":[{{"kind":"List","apiVersion":"v1","items":[{one}]}}]}}"#),
+        format!(r#"{{"kind":"ConfigMap","apiVersion":"v1"}} {one}"#),
+        format!("{{apiVersion: v1, kind: List, items: [{one}]}}"),
+        format!("\u{feff}{one}"),
+        "apiVersion: v1\r\nkind: Service\r\nmetadata:\r\n  name: a\r\nspec:\r\n  clusterIP: 10.0.0.1\r\n".into(),
+    ] {
+        let loaded = load_text(&text);
+        assert_eq!(problems(&loaded), [""; 0], "{text}");
+        assert_eq!(loaded.snapshot, want, "{text}");
+    }
+}
+
+#[test]
+fn other_kinds_groups_and_unknown_fields_are_passed_over_quietly() {
+    let loaded = load_text(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: a}\n---\n\
+         apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: a}\n---\n\
+         apiVersion: v1\nkind: Service\nmetadata: {name: b, x: [1]}\nspec: {clusterIP: 10.0.0.1, y: {z: 1}}\nw: 1\n",
+    );
+    assert_eq!(problems(&loaded), [""; 0]);
+    assert_eq!(loaded.snapshot.services.len(), 1);
+}
+
+#[test]
+fn a_version_that_is_not_read_is_told() {
+    let loaded = load_text("apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\nmetadata: {name: a}\n");
+    assert_eq!(
+        problems(&loaded),
+        ["EndpointSlice default/a: apiVersion: discovery.k8s.io/v1beta1 is not read, only v1"]
+    );
+}
+
+#[test]
+fn bad_ports_are_left_out_and_named() {
+    let (service, problems) = service(
+        "{clusterIP: 10.0.0.1, ports: [{name: a, port: 80}, {name: b, port: 70000}, {name: c, port: 0}, \
+         {name: d, port: '80'}, {name: e}, {name: f, port: 81, protocol: ICMP}, {name: g, port: 80}, \
+         {name: a, port: 82}, {name: a, port: 83, protocol: UDP}, {name: 'a b', port: 84}, \
+         {name: h, port: 85, nodePort: 70000}, {name: i, port: -1}, {name: j, port: 80.5}, 7]}",
+    );
+    let ports: Vec<_> = service.ports.iter().map(|p| format!("{}:{}/{}", p.name, p.port, p.protocol)).collect();
+    assert_eq!(ports, ["a:80/tcp", "a:83/udp", "h:85/tcp"]);
+    let want = [
+        "[1].port: 70000 is not a port",
+        "[2].port: 0 is not a port",
+        "[3].port: \"80\" is not a port",
+        "[4].port: is missing; this port is left out",
+        "[5].protocol: \"ICMP\" is not TCP, UDP or SCTP; this port is left out",
+        "[6]: TCP port 80 is spec.ports[0] already; this one is left out",
+        "[7].name: \"a\" is the name of spec.ports[0] already; this port is left out",
+        "[9].name: \"a b\" is not a port name (at most 63 of a-z, 0-9 and -)",
+        "[10].nodePort: 70000 is not a port",
+        "[11].port: -1 is not a port",
+    ];
+    let mut want: Vec<String> = want.iter().map(|w| format!("Service default/web: spec.ports{w}")).collect();
+    want.push("Service default/web: 2 more problems of this object are not listed".into());
+    assert_eq!(problems, want);
+}
+
+/// Case C20.
+#[test]
+fn addresses_of_old_objects_become_canonical() {
+    let (service, problems) = service(
+        "{clusterIP: 172.30.0.041, externalIPs: [192.168.099.022, 127.0.0.1, fe80::1, x], type: LoadBalancer, \
+         loadBalancerSourceRanges: [' 203.0.113.000/025 ']}",
+    );
+    assert_eq!(format!("{:?}", service.cluster_ips), "[172.30.0.41]");
+    assert_eq!(format!("{:?}", service.external_ips), "[192.168.99.22]");
+    assert_eq!(format!("{:?}", service.source_ranges), "[203.0.113.0/25]");
+    let want = [
+        "Service default/web: spec.externalIPs[1]: 127.0.0.1 is a loopback address, which cannot stand here",
+        "Service default/web: spec.externalIPs[2]: fe80::1 is a link-local address, which cannot stand here",
+        "Service default/web: spec.externalIPs[3]: \"x\" is not an IP address",
+    ];
+    assert_eq!(problems, want);
+}
+
+#[test]
+fn cluster_ips_are_what_an_api_server_would_make_of_both_fields() {
+    for (spec, want, want_problem) in [
+        ("{clusterIP: 10.0.0.1}", "[10.0.0.1]", ""),
+        ("{clusterIPs: [10.0.0.1, 'fd00::1']}", "[10.0.0.1, fd00::1]", ""),
+        ("{clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1]}", "[10.0.0.1]", ""),
+        ("{clusterIP: None}", "[]", ""),
+        ("{clusterIPs: [None]}", "[]", ""),
+        ("{type: ExternalName, externalName: example.org}", "[]", ""),
+        ("{clusterIPs: [10.0.0.1, 10.0.0.2]}", "[10.0.0.1]", "spec.clusterIPs[1]: 10.0.0.2 is a second IPv4 address"),
+        ("{clusterIP: 10.0.0.2, clusterIPs: [10.0.0.1]}", "[10.0.0.1]", "spec.clusterIP: 10.0.0.2 differs from"),
+        ("{clusterIP: ''}", "[]", "spec.clusterIP: is not set"),
+        ("{clusterIP: 10.0.0.300}", "[]", "spec.clusterIP: \"10.0.0.300\" is not an IP address"),
+        ("{clusterIP: 10.0.0.1, ipFamilies: [IPv6]}", "[10.0.0.1]", "spec.ipFamilies[0]: IPv6 is not the family of"),
+    ] {
+        let (service, problems) = service(spec);
+        assert_eq!(format!("{:?}", service.cluster_ips), want, "{spec}");
+        assert_eq!(problems.len(), usize::from(!want_problem.is_empty()), "{spec}: {problems:?}");
+        assert!(problems.iter().all(|p| p.contains(want_problem)), "{spec}: {problems:?}, not {want_problem}");
+    }
+}
+
+#[test]
+fn session_affinity_has_its_default_and_its_range() {
+    for (spec, want, faults) in [
+        ("{clusterIP: 10.0.0.1}", None, 0),
+        ("{clusterIP: 10.0.0.1, sessionAffinity: None}", None, 0),
+        ("{clusterIP: 10.0.0.1, sessionAffinity: ClientIP}", Some(10_800), 0),
+        (
+            "{clusterIP: 10.0.0.1, sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 86400}}}",
+            Some(86_400),
+            0,
+        ),
+        (
+            "{clusterIP: 10.0.0.1, sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 0}}}",
+            Some(10_800),
+            1,
+        ),
+        (
+            "{clusterIP: 10.0.0.1, sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 86401}}}",
+            Some(10_800),
+            1,
+        ),
+        ("{clusterIP: 10.0.0.1, sessionAffinity: clientip}", None, 1),
+    ] {
+        let (service, problems) = service(spec);
+        assert_eq!(service.affinity, want, "{spec}");
+        assert_eq!(problems.len(), faults, "{spec}: {problems:?}");
+    }
+}
+
+#[test]
+fn target_ports_are_numbers_or_names() {
+    let (service, problems) = service(
+        "{clusterIP: 10.0.0.1, ports: [{name: a, port: 80}, {name: b, port: 81, targetPort: 8080}, \
+         {name: c, port: 82, targetPort: http}, {name: d, port: 83, targetPort: '8083'}, \
+         {name: e, port: 84, targetPort: 0}, {name: f, port: 85, targetPort: ''}, {name: g, port: 86, targetPort: 70000}]}",
+    );
+    let targets: Vec<_> = service.ports.into_iter().map(|p| p.target).collect();
+    let number = Target::Number;
+    let want =
+        [number(80), number(8080), Target::Named("http".into()), number(8083), number(84), number(85), number(86)];
+    assert_eq!(targets, want);
+    assert_eq!(problems.len(), 2, "{problems:?}");
+}
+
+#[test]
+fn load_balancer_addresses_follow_the_ip_mode_and_readable_ranges() {
+    let status = "status: {loadBalancer: {ingress: [{ip: 1.2.3.004}, {ip: 5.6.7.8, ipMode: VIP}, \
+                  {ip: 9.9.9.9, ipMode: Proxy}, {hostname: lb.example.org}, {ip: 1.2.3.4}]}}";
+    for (extra, addresses, ranges, faults) in [
+        ("metadata: {name: web}\nspec: {clusterIP: 10.0.0.1}", "[1.2.3.4, 5.6.7.8]", "[]", 0),
+        (
+            "metadata: {name: web}\nspec: {clusterIP: 10.0.0.1, loadBalancerSourceRanges: [10.0.0.0/8, x]}",
+            "[1.2.3.4, 5.6.7.8]",
+            "[10.0.0.0/8]",
+            1,
+        ),
+        ("metadata: {name: web}\nspec: {clusterIP: 10.0.0.1, loadBalancerSourceRanges: [x]}", "[]", "[]", 2),
+        (
+            "metadata: {name: web, annotations: {service.beta.kubernetes.io/load-balancer-source-ranges: \
+             '10.0.0.0/8, 11.0.0.0/8'}}\nspec: {clusterIP: 10.0.0.1}",
+            "[1.2.3.4, 5.6.7.8]",
+            "[10.0.0.0/8, 11.0.0.0/8]",
+            0,
+        ),
+    ] {
+        let loaded = load_text(format!("apiVersion: v1\nkind: Service\n{extra}\n{status}\n"));
+        let service = &loaded.snapshot.services[0];
+        assert_eq!(format!("{:?}", service.load_balancer_ips), addresses, "{extra}");
+        assert_eq!(format!("{:?}", service.source_ranges), ranges, "{extra}");
+        assert_eq!(loaded.problems.len(), faults, "{extra}: {:?}", problems(&loaded));
+    }
+}
+
+#[test]
+fn names_that_no_api_server_would_take_cost_the_object() {
+    for metadata in ["{}", "{name: ''}", "{name: 5}", "{name: 'a\"b'}", "{name: a, namespace: 'x y'}", "{name: A}", "7"]
+    {
+        let loaded = load_text(format!("apiVersion: v1\nkind: Service\nmetadata: {metadata}\n"));
+        assert_eq!(loaded.snapshot.services, [], "{metadata}");
+        assert!(loaded.problems.iter().any(|p| p.skipped), "{metadata}: {:?}", problems(&loaded));
+    }
+}
+
+#[test]
+fn of_two_objects_of_a_name_the_later_one_counts() {
+    let one = |ip| format!("apiVersion: v1\nkind: Service\nmetadata: {{name: a}}\nspec: {{clusterIP: {ip}}}\n---\n");
+    let loaded = load_text(one("10.0.0.1") + &one("10.0.0.2"));
+    assert_eq!(format!("{:?}", loaded.snapshot.services[0].cluster_ips), "[10.0.0.2]");
+    assert_eq!(loaded.snapshot.services.len(), 1);
+    assert_eq!(problems(&loaded), ["Service default/a: is there twice; the later one counts"]);
+}
+
+#[test]
+fn services_that_are_left_alone_are_counted() {
+    let text: String = ["{clusterIP: None}", "{type: ExternalName}", "{clusterIP: 10.0.0.1}"]
+        .iter()
+        .enumerate()
+        .map(|(i, spec)| format!("apiVersion: v1\nkind: Service\nmetadata: {{name: s{i}}}\nspec: {spec}\n---\n"))
+        .collect();
+    let snapshot = load_text(text).snapshot;
+    let counts = snapshot.left_alone();
+    assert_eq!((counts.headless, counts.external_name, counts.other_proxy), (1, 1, 0));
+    assert_eq!(snapshot.services[1].kind, ServiceType::ExternalName);
+}
+
+#[test]
+fn nodes_and_service_cidrs_are_read() {
+    let loaded = load_text(
+        "apiVersion: v1\nkind: Node\nmetadata: {name: n1, labels: {topology.kubernetes.io/zone: a}}\n\
+         spec: {podCIDR: 10.1.0.0/24, podCIDRs: [10.1.0.0/24, 'fd01::/64']}\n\
+         status: {addresses: [{type: ExternalIP, address: 1.2.3.4}, {type: Hostname, address: n1}, \
+         {type: InternalIP, address: 192.168.0.2}]}\n---\n\
+         apiVersion: networking.k8s.io/v1beta1\nkind: ServiceCIDR\nmetadata: {name: k}\nspec: {cidrs: [172.30.0.0/16]}\n",
+    );
+    assert_eq!(problems(&loaded), [""; 0]);
+    let node = &loaded.snapshot.nodes[0];
+    assert_eq!(format!("{:?} {:?}", node.addresses, node.pod_cidrs), "[192.168.0.2, 1.2.3.4] [10.1.0.0/24, fd01::/64]");
+    assert_eq!(node.zone.as_deref(), Some("a"));
+    assert_eq!(format!("{:?}", loaded.snapshot.service_cidrs), "[172.30.0.0/16]");
+}
+
+#[test]
+fn a_directory_stands_for_its_manifests_and_not_for_what_is_below() {
+    let service =
+        |name: &str| format!("apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{clusterIP: None}}\n");
+    let dir = Dir::new();
+    for name in ["b.yaml", "a.yml", ".hidden.yaml", "readme.md"] {
+        dir.write(name, service(name.replace(['.', '_'], "-").trim_matches('-')));
+    }
+    dir.write("c.json", r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"c"},"spec":{"clusterIP":"None"}}"#);
+    fs::create_dir(dir.path().join("d.yaml")).unwrap();
+    fs::write(dir.path().join("d.yaml/e.yaml"), service("e")).unwrap();
+    let loaded = load(&[dir.path(), dir.path().join("b.yaml")]).unwrap();
+    let names: Vec<_> = loaded.snapshot.services.iter().map(|s| s.key.name.as_str()).collect();
+    assert_eq!(names, ["a-yml", "b-yaml", "c"]);
+    assert_eq!(problems(&loaded), [""; 0]);
+}
+
+#[test]
+fn paths_that_cannot_be_read_are_an_error() {
+    let dir = Dir::new();
+    let missing = dir.path().join("missing.yaml");
+    assert_eq!(
+        load(std::slice::from_ref(&missing)).unwrap_err().to_string(),
+        format!("{}: No such file or directory (os error 2)", missing.display())
+    );
+    assert_eq!(
+        load(&[dir.path()]).unwrap_err().to_string(),
+        format!("{}: there is no *.yaml, *.yml or *.json file in this directory", dir.path().display())
+    );
+}
+
+#[test]
+fn empty_binary_and_truncated_files_are_named_and_broken() {
+    for (text, want) in [
+        (&b""[..], "test.yaml: holds no objects"),
+        (b"# nothing\n", "test.yaml: holds no objects"),
+        (b"\x7fELF\0\0\0", "test.yaml: line 1: this is a binary file, not YAML or JSON"),
+        (b"\xff\xfea\0", "test.yaml: this is UTF-16 text; save it as UTF-8"),
+        (b"just text\n", "test.yaml: document 1: invalid type: string \"just text\", expected a Kubernetes object"),
+        (b"{\"kind\": \"Service\", \"apiV", "test.yaml: line 1, column 25: EOF while parsing a string"),
+        (b"kind: Service\nmetadata: {name: \"we", "test.yaml: line 2, column 18: unclosed quote"),
+        (b"a: &a [x, x]\nb: *a\nb: *a\n", "test.yaml: line 3, column 1: duplicate mapping key `b` is not allowed here"),
+    ] {
+        let loaded = load_text(text);
+        let shown = String::from_utf8_lossy(text);
+        assert_eq!(problems(&loaded), [want], "{shown:?}");
+        assert_eq!(loaded.broken.len(), 1, "{shown:?}");
+        assert!(loaded.problems[0].skipped, "{shown:?}");
+    }
+}
+
+/// Nine lists that each hold the one before nine times would be 9^9 entries.
+#[test]
+fn an_alias_bomb_is_refused() {
+    let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
+    for i in 1..9 {
+        let aliases = vec![format!("*a{}", i - 1); 9].join(", ");
+        text += &format!("a{i}: &a{i} [{aliases}]\n");
+    }
+    let loaded = load_text(text);
+    assert_eq!(loaded.broken.len(), 1, "{:?}", problems(&loaded));
+}
+
+#[test]
+fn a_service_of_ten_thousand_endpoints_is_read() {
+    let mut text = String::from(
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\n\
+         metadata: {name: a, labels: {kubernetes.io/service-name: a}}\nports: [{name: '', port: 80}]\nendpoints:\n",
+    );
+    for i in 0..10_000 {
+        text += &format!("- {{addresses: [10.0.{}.{}], nodeName: n{}}}\n", i / 250, i % 250 + 1, i % 3);
+    }
+    let loaded = load_text(text);
+    assert_eq!(problems(&loaded), [""; 0]);
+    assert_eq!(loaded.snapshot.slices[0].endpoints.len(), 10_000);
+}
