@@ -1,1 +1,18 @@
-//! The plan as nftables maps.
+//! The plan as nftables maps: one private table per family, chains that are shared by all Services, and Services only
+//! as elements of maps and sets.
+//!
+//! [`lower`] turns a Service port's plan into elements, [`chains`] says what the chains do, [`state`] remembers what
+//! is programmed and turns a change of the plan into a [`transaction`] as small as the change. [`text`] writes the
+//! same as an `nft` script, [`read`] reads the kernel back, [`program`] does the sending.
+
+pub mod chains;
+pub mod element;
+pub mod lower;
+pub mod maps;
+pub mod names;
+pub mod ranges;
+pub mod rule;
+pub mod shapes;
+pub mod state;
+pub mod text;
+pub mod transaction;

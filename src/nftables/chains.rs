@@ -1,0 +1,272 @@
+//! What each chain says.
+//!
+//! A chain's rules follow from its name, the family, the node's plan and, for chains of a Service port with session
+//! affinity, from that port's protocol and timeout; never from the endpoints. `rulesets/` holds them as people read
+//! them, `docs/ruleset.md` explains them.
+
+use super::names::{AffinityId, Base, Chain, Learner, Map, Side, Stickiness};
+use super::rule::{Rule, RuleBuilder, Slots};
+use super::shapes;
+use crate::netlink::model::Hook;
+use crate::objects::{Family, Protocol};
+use crate::plan::{Detector, InterfaceMatch, NodePlan, PoolKind};
+
+/// The first slot of a Service port's local endpoints; those of the whole cluster begin at 0. Both stand in the same
+/// map, and a million endpoints fit between.
+pub const LOCAL_SLOTS: u32 = 1_000_000;
+
+/// Draws of a random slot before slot 0 is taken, where a shape has more slots than there are endpoints. At most one
+/// slot in sixteen is empty, so that one connection in some 4,000 gets there.
+const DRAWS: usize = 3;
+
+/// What a chain of a Service port with session affinity needs to know of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AffinityRules {
+    /// nft wants the protocol in every rule that sets a port.
+    pub protocol: Protocol,
+    /// Seconds after which a client is forgotten.
+    pub seconds: u32,
+}
+
+/// Writes the rules of one family's chains.
+#[derive(Clone, Copy, Debug)]
+pub struct Chains<'a> {
+    /// The family.
+    pub family: Family,
+    /// The node's plan.
+    pub node: &'a NodePlan,
+}
+
+impl Chains<'_> {
+    fn rule(&self) -> RuleBuilder {
+        RuleBuilder::new(self.family)
+    }
+
+    fn marking(&self) -> RuleBuilder {
+        self.rule().mark(self.node.masquerade_mark)
+    }
+
+    /// The rules of a chain. `affinity` is what [`Chain::Sticky`] and [`Chain::Learn`] need.
+    ///
+    /// # Panics
+    /// When it is missing for one of those.
+    pub fn rules(&self, chain: Chain, affinity: Option<AffinityRules>) -> Vec<Rule> {
+        let needed = || affinity.expect("the rules of an affinity chain follow from its Service port");
+        let rules = match chain {
+            Chain::Pick(side, pool, n) => self.pick(side, pool, n),
+            Chain::External(side, n) => vec![self.marking().goto(Chain::Pick(side, PoolKind::Cluster, n))],
+            Chain::Local(side, n) => self.local(side, n),
+            Chain::Sticky(id, stickiness) => self.sticky(id, stickiness, needed()),
+            Chain::Learn(id, learner) => self.learn(id, learner, needed()),
+            Chain::ShortCircuit(side) => self.short_circuit(side),
+            Chain::Refuse => vec![self.rule().reject()],
+            Chain::OffCluster => self.off_cluster(),
+            Chain::Dispatch => self.dispatch(),
+            Chain::NodePorts => {
+                vec![self.rule().vmap(Map::NodePortSticky, false), self.rule().vmap(Map::NodePorts, false)]
+            }
+            Chain::Learning => self.learning(),
+            Chain::Verdicts => self.verdicts(),
+            Chain::NodePortVerdicts => vec![
+                self.rule().not_to_loopback().to_any_of(Map::NodePortIps).vmap(Map::NodePortNoEndpoints, false),
+                self.rule().goto(Chain::Verdicts),
+            ],
+            Chain::Base(base) => self.base(base),
+        };
+        rules.into_iter().map(RuleBuilder::build).collect()
+    }
+
+    /// A packet may read `services` before a commit and `endpoints` after it, and find its slot gone: the last rule
+    /// takes slot 0, so that no connection is lost to the race.
+    fn pick(&self, side: Side, pool: PoolKind, n: u32) -> Vec<RuleBuilder> {
+        let (map, with_address) = match side {
+            Side::Address => (Map::Endpoints, true),
+            Side::NodePort => (Map::NodePortEndpoints, false),
+        };
+        let offset = match pool {
+            PoolKind::Cluster => 0,
+            PoolKind::Local => LOCAL_SLOTS,
+        };
+        let draws = if shapes::is_exact(n) { 1 } else { DRAWS };
+        let mut counts = vec![n; draws];
+        counts.push(1);
+        counts.into_iter().map(|count| self.rule().dnat_to_slot(map, with_address, Slots { count, offset })).collect()
+    }
+
+    /// Behaviour rows C13 and E6–E8.
+    fn local(&self, side: Side, n: u32) -> Vec<RuleBuilder> {
+        let mut rules = vec![self.rule().jump(Chain::ShortCircuit(side))];
+        if n > 0 {
+            rules.push(self.rule().goto(Chain::Pick(side, PoolKind::Local, n)));
+        }
+        rules
+    }
+
+    /// A rule for packets from pods, where they can be told from others.
+    fn from_pods(&self) -> Option<RuleBuilder> {
+        match self.node.detector(self.family) {
+            Detector::None => None,
+            Detector::Sources(_) => Some(self.rule().from_any_of(Map::PodCidrs, false)),
+            Detector::Interface(InterfaceMatch::Exact(name)) => Some(self.rule().from_interface(name, false)),
+            Detector::Interface(InterfaceMatch::Prefix(name)) => Some(self.rule().from_interface(name, true)),
+        }
+    }
+
+    fn short_circuit(&self, side: Side) -> Vec<RuleBuilder> {
+        let (map, with_address) = match side {
+            Side::Address => (Map::ShortCircuit, true),
+            Side::NodePort => (Map::NodePortShortCircuit, false),
+        };
+        let pods = self.from_pods().map(|rule| rule.vmap(map, with_address));
+        let node = self.rule().from_local().mark(self.node.masquerade_mark).vmap(map, with_address);
+        pods.into_iter().chain([node]).collect()
+    }
+
+    /// Behaviour rows E2–E4.
+    fn off_cluster(&self) -> Vec<RuleBuilder> {
+        if self.node.masquerade_all {
+            return vec![self.marking()];
+        }
+        match self.from_pods() {
+            None => Vec::new(),
+            Some(rule) => vec![rule.leave(), self.marking()],
+        }
+    }
+
+    fn dispatch(&self) -> Vec<RuleBuilder> {
+        vec![
+            self.rule().to_any_of(Map::ClusterIps).jump(Chain::OffCluster),
+            self.rule().vmap(Map::Sticky, true),
+            self.rule().vmap(Map::Services, true),
+            self.rule().not_to_loopback().to_any_of(Map::NodePortIps).to_local().goto(Chain::NodePorts),
+        ]
+    }
+
+    fn sticky(&self, id: AffinityId, stickiness: Stickiness, affinity: AffinityRules) -> Vec<RuleBuilder> {
+        let pool = |pool| Chain::Sticky(id, Stickiness::Pool(pool));
+        match stickiness {
+            Stickiness::Pool(pool) => vec![
+                self.rule()
+                    .l4proto(affinity.protocol)
+                    .dnat_to_learned(Map::Affinity(id, pool), Map::AffinityPort(id, pool)),
+            ],
+            Stickiness::External => vec![self.marking().goto(pool(PoolKind::Cluster))],
+            Stickiness::ShortCircuit => {
+                let pods = self.from_pods().map(|rule| rule.goto(pool(PoolKind::Cluster)));
+                let node = self.rule().from_local().goto(Chain::Sticky(id, Stickiness::External));
+                pods.into_iter().chain([node, self.rule().goto(pool(PoolKind::Local))]).collect()
+            }
+        }
+    }
+
+    /// Behaviour row D3: nat chains see the first packet of a connection only, so that the entry is refreshed by
+    /// new connections and not by each packet.
+    fn learn(&self, id: AffinityId, learner: Learner, affinity: AffinityRules) -> Vec<RuleBuilder> {
+        let pools: &[PoolKind] = match learner {
+            Learner::Pool(PoolKind::Cluster) => &[PoolKind::Cluster],
+            Learner::Pool(PoolKind::Local) => &[PoolKind::Local],
+            Learner::Both => &[PoolKind::Local, PoolKind::Cluster],
+        };
+        pools
+            .iter()
+            .map(|&pool| self.rule().learn(Map::Affinity(id, pool), Map::AffinityPort(id, pool), affinity.seconds))
+            .collect()
+    }
+
+    fn learning(&self) -> Vec<RuleBuilder> {
+        let by_address = Protocol::ALL.map(|p| self.rule().original_vmap(p, Map::Learn, true));
+        let node_ports = self.rule().not_originally_to_any_of(Map::NodePortIps).leave();
+        let by_node_port = Protocol::ALL.map(|p| self.rule().original_vmap(p, Map::NodePortLearn, false));
+        by_address.into_iter().chain([node_ports]).chain(by_node_port).collect()
+    }
+
+    /// Behaviour rows C12–C14, B8, B9, in this order.
+    fn verdicts(&self) -> Vec<RuleBuilder> {
+        vec![
+            self.rule().vmap(Map::NoEndpoints, true),
+            self.rule().to_any_of(Map::ClusterIps).reject(),
+            self.rule().to_any_of(Map::ServiceCidrs).drop(),
+        ]
+    }
+
+    /// Behaviour rows G1–G6. Filter chains let go of packets of established connections at once.
+    fn base(&self, base: Base) -> Vec<RuleBuilder> {
+        match base {
+            Base::GuardPrerouting | Base::GuardOutput => vec![
+                self.rule()
+                    .new_connection()
+                    .frontend_in(Map::Firewalled)
+                    .frontend_and_source_not_in(Map::Allowed)
+                    .drop(),
+            ],
+            Base::NatPrerouting | Base::NatOutput => vec![self.rule().jump(Chain::Dispatch)],
+            Base::FilterForward | Base::FilterOutput => {
+                vec![self.rule().new_connection().not_translated().jump(Chain::Verdicts)]
+            }
+            Base::FilterInput => {
+                vec![self.rule().new_connection().not_translated().jump(Chain::NodePortVerdicts)]
+            }
+            Base::NatInput => vec![self.rule().translated().jump(Chain::Learning)],
+            Base::NatPostrouting => vec![
+                self.rule().translated().jump(Chain::Learning),
+                self.rule().take_mark(self.node.masquerade_mark).masquerade(),
+                self.rule().translated().pair_in(Map::Hairpin).masquerade(),
+            ],
+        }
+    }
+}
+
+/// Where a base chain is hooked in.
+pub fn hook(base: Base) -> Hook {
+    let (kind, number, priority) = match base {
+        Base::GuardPrerouting => ("filter", 0, -110),
+        Base::GuardOutput => ("filter", 3, -110),
+        Base::NatPrerouting => ("nat", 0, -100),
+        Base::NatOutput => ("nat", 3, -100),
+        Base::FilterInput => ("filter", 1, 0),
+        Base::FilterForward => ("filter", 2, 0),
+        Base::FilterOutput => ("filter", 3, 0),
+        Base::NatInput => ("nat", 1, 100),
+        Base::NatPostrouting => ("nat", 4, 100),
+    };
+    Hook { kind: kind.into(), number, priority, policy: 1 }
+}
+
+/// The line that hooks a base chain in, as nft 1.0.6 lists it.
+pub fn hook_text(base: Base) -> &'static str {
+    match base {
+        Base::GuardPrerouting => "type filter hook prerouting priority dstnat - 10; policy accept;",
+        Base::GuardOutput => "type filter hook output priority -110; policy accept;",
+        Base::NatPrerouting => "type nat hook prerouting priority dstnat; policy accept;",
+        Base::NatOutput => "type nat hook output priority -100; policy accept;",
+        Base::FilterInput => "type filter hook input priority filter; policy accept;",
+        Base::FilterForward => "type filter hook forward priority filter; policy accept;",
+        Base::FilterOutput => "type filter hook output priority filter; policy accept;",
+        Base::NatInput => "type nat hook input priority 100; policy accept;",
+        Base::NatPostrouting => "type nat hook postrouting priority srcnat; policy accept;",
+    }
+}
+
+/// The chains that a chain sends packets to, which have to be there before it.
+pub fn references(chain: Chain) -> Vec<Chain> {
+    let sticky = |id, pool| Chain::Sticky(id, Stickiness::Pool(pool));
+    match chain {
+        Chain::External(side, n) => vec![Chain::Pick(side, PoolKind::Cluster, n)],
+        Chain::Local(side, n) if n > 0 => vec![Chain::Pick(side, PoolKind::Local, n)],
+        Chain::Sticky(id, Stickiness::External) => vec![sticky(id, PoolKind::Cluster)],
+        Chain::Sticky(id, Stickiness::ShortCircuit) => {
+            vec![Chain::Sticky(id, Stickiness::External), sticky(id, PoolKind::Local), sticky(id, PoolKind::Cluster)]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The affinity maps that a chain's rules use, which have to be there before it.
+pub fn affinity_maps_of(chain: Chain) -> Vec<Map> {
+    let of = |id, pool| vec![Map::Affinity(id, pool), Map::AffinityPort(id, pool)];
+    match chain {
+        Chain::Sticky(id, Stickiness::Pool(pool)) | Chain::Learn(id, Learner::Pool(pool)) => of(id, pool),
+        Chain::Learn(id, Learner::Both) => [of(id, PoolKind::Local), of(id, PoolKind::Cluster)].concat(),
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,202 @@
+//! A Service port's plan as elements of the maps.
+
+use std::collections::BTreeMap;
+
+use super::chains::{AffinityRules, LOCAL_SLOTS};
+use super::element::{Element, Key, Value};
+use super::names::{AffinityId, Chain, Learner, Map, Side, Stickiness};
+use super::shapes;
+use crate::plan::{Endpoint, Frontend, FrontendAddress, Masquerade, PoolKind, PortPlan, Verdict};
+
+/// The elements that belong to one Service port alone.
+pub fn own_elements(port: &PortPlan) -> Vec<Element> {
+    let mut lowering = Lowering { port, elements: Vec::new() };
+    for frontend in &port.frontends {
+        lowering.frontend(frontend);
+    }
+    lowering.elements
+}
+
+/// The elements that other Service ports may need as well: its ClusterIPs, and its endpoints on this node, which can
+/// be their own clients (behaviour row E1). Each stands here once.
+pub fn shared_elements(port: &PortPlan) -> Vec<Element> {
+    let cluster_ips = port.frontends.iter().filter_map(|frontend| match frontend.address {
+        FrontendAddress::Cluster(ip, _) => Some((Map::ClusterIps, Key::Address(ip))),
+        _ => None,
+    });
+    let local = port.cluster.iter().chain(&port.local).filter(|e| e.local).map(|e| (Map::Hairpin, Key::Pair(e.ip)));
+    let mut shared: Vec<_> = cluster_ips.chain(local).collect();
+    shared.sort_unstable();
+    shared.dedup();
+    shared.into_iter().map(|(map, key)| Element { map, key, value: Value::None, owner: None }).collect()
+}
+
+/// Adds `sign` times the number of [`own_elements`] per map, without making them.
+pub fn count(port: &PortPlan, sign: isize, counts: &mut BTreeMap<Map, isize>) {
+    let (cluster, local) = (port.cluster.len(), port.local.len());
+    let mut add = |map, number: usize| *counts.entry(map).or_default() += sign * number as isize;
+    for frontend in &port.frontends {
+        let maps = maps_of(frontend.address).1;
+        let uses_cluster = frontend.pool == PoolKind::Cluster || frontend.short_circuit;
+        let endpoints =
+            if uses_cluster { cluster } else { 0 } + if frontend.pool == PoolKind::Local { local } else { 0 };
+        add(maps.endpoints, endpoints);
+        add(maps.services, usize::from(endpoints > 0));
+        add(maps.short_circuit, usize::from(frontend.short_circuit && cluster > 0));
+        add(maps.no_endpoints, usize::from(frontend.no_endpoints.is_some()));
+        let sticks = usize::from(port.affinity.is_some() && endpoints > 0);
+        add(maps.sticky, sticks);
+        add(maps.learn, sticks);
+        if let (Some(_), Side::Address) = (&frontend.sources, maps_of(frontend.address).0) {
+            add(Map::Firewalled, 1);
+        }
+    }
+}
+
+/// What the affinity chains of a Service port need to know of it; none where it has no affinity.
+pub fn affinity(port: &PortPlan) -> Option<(AffinityId, AffinityRules)> {
+    let seconds = port.affinity?;
+    let id = AffinityId::new(&port.id.name, port.protocol);
+    Some((id, AffinityRules { protocol: port.protocol, seconds }))
+}
+
+struct Lowering<'a> {
+    port: &'a PortPlan,
+    elements: Vec<Element>,
+}
+
+/// The maps of one side.
+struct Maps {
+    services: Map,
+    endpoints: Map,
+    short_circuit: Map,
+    no_endpoints: Map,
+    sticky: Map,
+    learn: Map,
+}
+
+static BY_ADDRESS: Maps = Maps {
+    services: Map::Services,
+    endpoints: Map::Endpoints,
+    short_circuit: Map::ShortCircuit,
+    no_endpoints: Map::NoEndpoints,
+    sticky: Map::Sticky,
+    learn: Map::Learn,
+};
+
+static BY_NODE_PORT: Maps = Maps {
+    services: Map::NodePorts,
+    endpoints: Map::NodePortEndpoints,
+    short_circuit: Map::NodePortShortCircuit,
+    no_endpoints: Map::NodePortNoEndpoints,
+    sticky: Map::NodePortSticky,
+    learn: Map::NodePortLearn,
+};
+
+fn maps_of(address: FrontendAddress) -> (Side, &'static Maps) {
+    match address {
+        FrontendAddress::NodePort(_) => (Side::NodePort, &BY_NODE_PORT),
+        FrontendAddress::Cluster(..) | FrontendAddress::External(..) => (Side::Address, &BY_ADDRESS),
+    }
+}
+
+impl Lowering<'_> {
+    fn frontend(&mut self, frontend: &Frontend) {
+        let (side, maps) = maps_of(frontend.address);
+        self.endpoints(frontend, maps.endpoints);
+        let key = self.key(frontend.address, None);
+        self.verdicts(frontend, side, maps, key);
+        self.affinity(frontend, maps, key);
+        self.sources(frontend, key);
+    }
+
+    /// Every pool that the frontend uses, each from its own first slot on.
+    fn endpoints(&mut self, frontend: &Frontend, map: Map) {
+        let uses_cluster = frontend.pool == PoolKind::Cluster || frontend.short_circuit;
+        let cluster: &[Endpoint] = if uses_cluster { &self.port.cluster } else { &[] };
+        let local: &[Endpoint] = if frontend.pool == PoolKind::Local { &self.port.local } else { &[] };
+        self.elements.reserve(cluster.len() + local.len() + 2);
+        for (first, endpoints) in [(0, cluster), (LOCAL_SLOTS, local)] {
+            for (slot, endpoint) in (first..).zip(endpoints) {
+                let key = self.key(frontend.address, Some(slot));
+                self.push(map, key, Value::Endpoint(endpoint.ip, endpoint.port));
+            }
+        }
+    }
+
+    fn verdicts(&mut self, frontend: &Frontend, side: Side, maps: &Maps, key: Key) {
+        let cluster = shapes::size(self.port.cluster.len() as u32);
+        let local = shapes::size(self.port.local.len() as u32);
+        if frontend.short_circuit {
+            if cluster > 0 {
+                self.push(maps.short_circuit, key, Value::Goto(Chain::Pick(side, PoolKind::Cluster, cluster)));
+            }
+            if cluster > 0 || local > 0 {
+                self.push(maps.services, key, Value::Goto(Chain::Local(side, local)));
+            }
+        } else {
+            let size = match frontend.pool {
+                PoolKind::Cluster => cluster,
+                PoolKind::Local => local,
+            };
+            let chain = match frontend.masquerade {
+                Masquerade::Always => Chain::External(side, size),
+                Masquerade::OffCluster | Masquerade::Never => Chain::Pick(side, frontend.pool, size),
+            };
+            if size > 0 {
+                self.push(maps.services, key, Value::Goto(chain));
+            }
+        }
+        if let Some(verdict) = frontend.no_endpoints {
+            let value = match verdict {
+                Verdict::Reject => Value::Goto(Chain::Refuse),
+                Verdict::Drop => Value::Drop,
+            };
+            self.push(maps.no_endpoints, key, value);
+        }
+    }
+
+    fn affinity(&mut self, frontend: &Frontend, maps: &Maps, key: Key) {
+        let Some((id, _)) = affinity(self.port) else { return };
+        let (stickiness, learner, empty) = match frontend {
+            Frontend { short_circuit: true, .. } => {
+                (Stickiness::ShortCircuit, Learner::Both, self.port.cluster.is_empty() && self.port.local.is_empty())
+            }
+            Frontend { masquerade: Masquerade::Always, pool, .. } => {
+                (Stickiness::External, Learner::Pool(*pool), self.port.pool(*pool).is_empty())
+            }
+            Frontend { pool, .. } => (Stickiness::Pool(*pool), Learner::Pool(*pool), self.port.pool(*pool).is_empty()),
+        };
+        if !empty {
+            self.push(maps.sticky, key, Value::Jump(Chain::Sticky(id, stickiness)));
+            self.push(maps.learn, key, Value::Jump(Chain::Learn(id, learner)));
+        }
+    }
+
+    /// Source ranges hold for addresses only (behaviour row F7).
+    fn sources(&mut self, frontend: &Frontend, key: Key) {
+        let (Some(sources), Key::Frontend(ip, protocol, port)) = (&frontend.sources, key) else { return };
+        self.push(Map::Firewalled, key, Value::None);
+        for source in sources.iter() {
+            self.push(Map::Allowed, Key::Source(ip, protocol, port, *source), Value::None);
+        }
+    }
+
+    fn key(&self, address: FrontendAddress, slot: Option<u32>) -> Key {
+        let protocol = self.port.protocol;
+        match (address, slot) {
+            (FrontendAddress::Cluster(ip, port) | FrontendAddress::External(ip, port), None) => {
+                Key::Frontend(ip, protocol, port)
+            }
+            (FrontendAddress::Cluster(ip, port) | FrontendAddress::External(ip, port), Some(slot)) => {
+                Key::FrontendSlot(ip, protocol, port, slot)
+            }
+            (FrontendAddress::NodePort(port), None) => Key::NodePort(protocol, port),
+            (FrontendAddress::NodePort(port), Some(slot)) => Key::NodePortSlot(protocol, port, slot),
+        }
+    }
+
+    fn push(&mut self, map: Map, key: Key, value: Value) {
+        self.elements.push(Element { map, key, value, owner: Some(self.port.id.name.clone()) });
+    }
+}

@@ -1,0 +1,444 @@
+//! What the kernel's tables hold, and how a change of the plan changes them.
+//!
+//! The state is the plan as it was last programmed, with what several Service ports share counted. Everything else
+//! (elements, rules) follows from it, so that it is small: a plan's worth of memory, not a copy of the kernel's.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use super::chains::{self, AffinityRules, Chains};
+use super::element::{Element, Key};
+use super::lower;
+use super::names::{AffinityId, Base, Chain, Map};
+use super::transaction::{Draft, Forget, Transaction};
+use super::{maps, ranges};
+use crate::objects::Family;
+use crate::plan::{NodePlan, PlanChange, PoolKind, PortId, PortPlan, assign};
+
+/// What is programmed, in both families.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    pub(super) node: NodePlan,
+    pub(super) ports: HashMap<PortId, PortPlan>,
+    pub(super) v4: Tables,
+    pub(super) v6: Tables,
+}
+
+/// What one family's table holds beside the Service ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tables {
+    /// Whether the table is there.
+    pub(super) exists: bool,
+    /// The chains that are there, and how many elements send packets to each.
+    pub(super) chains: BTreeMap<Chain, usize>,
+    /// The affinity maps that are there.
+    pub(super) affinity: BTreeMap<AffinityId, AffinityTables>,
+    /// The elements that several Service ports may need, and how many do.
+    pub(super) shared: HashMap<(Map, Key), u32>,
+    /// How many elements a map holds, and may hold.
+    pub(super) fill: BTreeMap<Map, Fill>,
+}
+
+/// The affinity maps of a Service port, and what its chains' rules say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AffinityTables {
+    pub(super) rules: AffinityRules,
+    pub(super) maps: BTreeSet<Map>,
+}
+
+/// How full a map with a size is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fill {
+    pub(super) used: usize,
+    pub(super) size: u32,
+}
+
+/// Room of the smallest maps: frontends in one, endpoints in the other.
+const MIN_SIZE: u32 = 4096;
+
+impl State {
+    /// The Service ports as they are programmed, endpoints in slot order.
+    pub fn ports(&self) -> impl Iterator<Item = &PortPlan> {
+        self.ports.values()
+    }
+
+    /// One Service port as it is programmed.
+    pub fn port(&self, id: &PortId) -> Option<&PortPlan> {
+        self.ports.get(id)
+    }
+
+    /// The node's plan as it is programmed.
+    pub fn node(&self) -> &NodePlan {
+        &self.node
+    }
+
+    pub(super) fn tables(&self, family: Family) -> &Tables {
+        match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        }
+    }
+
+    pub(super) fn tables_mut(&mut self, family: Family) -> &mut Tables {
+        match family {
+            Family::V4 => &mut self.v4,
+            Family::V6 => &mut self.v6,
+        }
+    }
+
+    /// Takes over a change of the plan and returns the transaction that makes the kernel follow.
+    ///
+    /// The state counts on the transaction being committed: where it is not, the state has to be read from the
+    /// kernel again.
+    pub fn advance(&mut self, change: PlanChange) -> Transaction {
+        let mut draft = Draft::default();
+        let old_node = std::mem::take(&mut self.node);
+        let node = change.node.unwrap_or_else(|| old_node.clone());
+        let outgrown = self.make_room(&change.changed);
+        for family in Family::BOTH {
+            if outgrown.contains(&family) {
+                self.tables_mut(family).clear(family, &mut draft);
+            }
+            if self.tables(family).exists {
+                self.tables(family).change_node(family, &old_node, &node, &mut draft);
+            } else {
+                self.tables_mut(family).make(family, &node, &mut draft);
+            }
+        }
+        let mut touched = HashSet::new();
+        for id in change.removed {
+            let Some(old) = self.ports.remove(&id) else { continue };
+            if !outgrown.contains(&id.family) {
+                self.replace_port(&node, Some(&old), None, &mut draft);
+            }
+        }
+        for mut port in change.changed {
+            let old = self.ports.remove(&port.id);
+            if let Some(old) = &old {
+                port.cluster = assign(&old.cluster, port.cluster);
+                port.local = assign(&old.local, port.local);
+                forget_clients(old, &port, &mut draft);
+            }
+            if outgrown.contains(&port.id.family) {
+                touched.insert(port.id.clone());
+                self.replace_port(&node, None, Some(&port), &mut draft);
+            } else if old.as_ref() != Some(&port) {
+                self.replace_port(&node, old.as_ref(), Some(&port), &mut draft);
+            }
+            self.ports.insert(port.id.clone(), port);
+        }
+        if !outgrown.is_empty() {
+            let ports = std::mem::take(&mut self.ports);
+            for port in ports.values().filter(|p| outgrown.contains(&p.id.family) && !touched.contains(&p.id)) {
+                self.replace_port(&node, None, Some(port), &mut draft);
+            }
+            self.ports = ports;
+        }
+        self.node = node;
+        draft.finish()
+    }
+
+    /// The transaction that deletes the chains and maps that nothing uses any more.
+    ///
+    /// They stay for a while first: the next Service of the same shape finds them, and a kernel before 6.2 may count
+    /// the references that the last transaction dropped until its clean-up has run.
+    pub fn collect(&mut self) -> Transaction {
+        let mut draft = Draft::default();
+        for family in Family::BOTH {
+            let tables = self.tables_mut(family);
+            let unused = tables.unused_chains();
+            for chain in &unused {
+                tables.chains.remove(chain);
+            }
+            draft.delete_chains(family, &unused);
+            let kept: BTreeSet<Map> = tables.chains.keys().flat_map(|chain| chains::affinity_maps_of(*chain)).collect();
+            for affinity in tables.affinity.values_mut() {
+                affinity.maps.retain(|map| {
+                    if !kept.contains(map) {
+                        draft.delete_map(family, *map);
+                    }
+                    kept.contains(map)
+                });
+            }
+            tables.affinity.retain(|_, affinity| !affinity.maps.is_empty());
+        }
+        draft.finish()
+    }
+
+    /// Replaces a Service port by its successor; both are of the same family.
+    fn replace_port(&mut self, node: &NodePlan, old: Option<&PortPlan>, new: Option<&PortPlan>, draft: &mut Draft) {
+        let Some(family) = old.or(new).map(|port| port.id.family) else { return };
+        let tables = self.tables_mut(family);
+        let writer = Chains { family, node };
+        let affinity = new.and_then(lower::affinity);
+        if let Some((id, rules)) = affinity {
+            tables.change_affinity(id, rules, &writer, draft);
+        }
+        let own = |port: Option<&PortPlan>| port.map(lower::own_elements).unwrap_or_default();
+        let (deleted, added) = difference(own(old), own(new));
+        for element in deleted {
+            tables.count_element(&element, false);
+            draft.delete_element(family, element);
+        }
+        for element in added {
+            tables.make_needed_chains(&element, affinity.map(|(_, rules)| rules), &writer, draft);
+            tables.count_element(&element, true);
+            draft.add_element(family, element);
+        }
+        tables.replace_shared(family, old, new, draft);
+    }
+
+    /// Sees to it that every map has room for what is coming, before anything is sent: a map that has not is to be
+    /// made again with twice the room that is needed, and its whole table with it. Returns the families whose
+    /// tables that concerns.
+    fn make_room(&mut self, coming: &[PortPlan]) -> Vec<Family> {
+        let mut outgrown = Vec::new();
+        for family in Family::BOTH {
+            let mut more: BTreeMap<Map, isize> = BTreeMap::new();
+            let mut shared = HashSet::new();
+            let tables = self.tables(family);
+            for port in coming.iter().filter(|port| port.id.family == family) {
+                lower::count(port, 1, &mut more);
+                if let Some(old) = self.ports.get(&port.id) {
+                    lower::count(old, -1, &mut more);
+                }
+                let places = lower::shared_elements(port).into_iter().map(|element| (element.map, element.key));
+                shared.extend(places.filter(|place| !tables.shared.contains_key(place)));
+            }
+            for (map, _) in shared {
+                *more.entry(map).or_default() += 1;
+            }
+            let tables = self.tables_mut(family);
+            let mut grown = false;
+            for (map, more) in more {
+                grown |= tables.fill.entry(map).or_default().grow(more);
+            }
+            if grown && tables.exists {
+                outgrown.push(family);
+            }
+        }
+        outgrown
+    }
+
+    /// Gives maps that are still to be made room for all that is coming, where it comes in several transactions.
+    pub(super) fn reserve(&mut self, coming: &[PortPlan]) {
+        self.make_room(coming);
+    }
+}
+
+impl Fill {
+    /// Enlarges the map where so many more elements would not fit; whether it had to be.
+    fn grow(&mut self, more: isize) -> bool {
+        let total = self.used.saturating_add_signed(more);
+        let grown = total > self.size as usize;
+        if grown {
+            self.size = u32::try_from(2 * total).map_or(u32::MAX, |size| size.next_power_of_two()).max(MIN_SIZE);
+        }
+        grown
+    }
+}
+
+impl Tables {
+    /// Makes the table of one family with all that every ruleset has.
+    fn make(&mut self, family: Family, node: &NodePlan, draft: &mut Draft) {
+        draft.make_table(family);
+        self.exists = true;
+        for chain in Chain::constant() {
+            self.chains.insert(chain, 0);
+            draft.make_chain(family, chain);
+        }
+        for map in Map::CONSTANT {
+            let size = maps::is_sized(map).then(|| {
+                let fill = self.fill.entry(map).or_default();
+                *fill = Fill { used: 0, size: fill.size.max(MIN_SIZE) };
+                fill.size
+            });
+            draft.make_map(family, map, size);
+        }
+        for map in ranges::RANGE_SETS {
+            draft.fill_ranges(family, map, &ranges::prefixes(map, family, node), false);
+        }
+        let writer = Chains { family, node };
+        for chain in Chain::constant() {
+            draft.set_rules(family, chain, writer.rules(chain, None), false);
+        }
+    }
+
+    /// Deletes the table. What rules learned is carried over to the one that is made in its place.
+    fn clear(&mut self, family: Family, draft: &mut Draft) {
+        for map in self.affinity.values().flat_map(|affinity| &affinity.maps) {
+            draft.carry(family, *map);
+        }
+        draft.delete_table(family);
+        *self = Tables { fill: std::mem::take(&mut self.fill), ..Tables::default() };
+    }
+
+    /// Rewrites the chains and sets that say something else under another node plan.
+    fn change_node(&self, family: Family, old: &NodePlan, new: &NodePlan, draft: &mut Draft) {
+        if old == new {
+            return;
+        }
+        for map in ranges::RANGE_SETS {
+            let wanted = ranges::prefixes(map, family, new);
+            if wanted != ranges::prefixes(map, family, old) {
+                draft.fill_ranges(family, map, &wanted, true);
+            }
+        }
+        let (before, after) = (Chains { family, node: old }, Chains { family, node: new });
+        for &chain in self.chains.keys() {
+            let affinity = self.affinity_rules(chain);
+            let wanted = after.rules(chain, affinity);
+            if wanted != before.rules(chain, affinity) {
+                draft.set_rules(family, chain, wanted, true);
+            }
+        }
+    }
+
+    /// What the rules of an affinity chain follow from.
+    pub(super) fn affinity_rules(&self, chain: Chain) -> Option<AffinityRules> {
+        match chain {
+            Chain::Sticky(id, _) | Chain::Learn(id, _) => self.affinity.get(&id).map(|affinity| affinity.rules),
+            _ => None,
+        }
+    }
+
+    /// Rewrites the chains of a Service port whose timeout was edited (behaviour row D8).
+    fn change_affinity(&mut self, id: AffinityId, rules: AffinityRules, writer: &Chains<'_>, draft: &mut Draft) {
+        let Some(affinity) = self.affinity.get_mut(&id) else { return };
+        if affinity.rules == rules {
+            return;
+        }
+        affinity.rules = rules;
+        for &chain in self.chains.keys() {
+            if matches!(chain, Chain::Learn(of, _) | Chain::Sticky(of, _) if of == id) {
+                draft.set_rules(writer.family, chain, writer.rules(chain, Some(rules)), true);
+            }
+        }
+    }
+
+    /// Makes the chains that an element, or a frontend's source ranges, need, those first that others refer to.
+    fn make_needed_chains(
+        &mut self,
+        element: &Element,
+        affinity: Option<AffinityRules>,
+        writer: &Chains<'_>,
+        draft: &mut Draft,
+    ) {
+        if element.map == Map::Firewalled {
+            for base in Base::GUARDS {
+                self.make_chain(Chain::Base(base), None, writer, draft);
+            }
+        }
+        if let Some(chain) = element.value.chain() {
+            self.make_chain(chain, affinity, writer, draft);
+        }
+    }
+
+    fn make_chain(&mut self, chain: Chain, affinity: Option<AffinityRules>, writer: &Chains<'_>, draft: &mut Draft) {
+        if self.chains.contains_key(&chain) {
+            return;
+        }
+        for needed in chains::references(chain) {
+            self.make_chain(needed, affinity, writer, draft);
+        }
+        if let (Chain::Sticky(id, _) | Chain::Learn(id, _), Some(rules)) = (chain, affinity) {
+            let tables = self.affinity.entry(id).or_insert(AffinityTables { rules, maps: BTreeSet::new() });
+            for map in chains::affinity_maps_of(chain) {
+                if tables.maps.insert(map) {
+                    draft.make_map(writer.family, map, None);
+                }
+            }
+        }
+        self.chains.insert(chain, 0);
+        draft.make_chain(writer.family, chain);
+        draft.set_rules(writer.family, chain, writer.rules(chain, affinity), false);
+    }
+
+    pub(super) fn count_element(&mut self, element: &Element, added: bool) {
+        let step = |count: &mut usize| if added { *count += 1 } else { *count = count.saturating_sub(1) };
+        if let Some(fill) = self.fill.get_mut(&element.map) {
+            step(&mut fill.used);
+        }
+        if let Some(count) = element.value.chain().and_then(|chain| self.chains.get_mut(&chain)) {
+            step(count);
+        }
+    }
+
+    /// Adds what the new port is the first to need, deletes what the old one was the last to need.
+    fn replace_shared(&mut self, family: Family, old: Option<&PortPlan>, new: Option<&PortPlan>, draft: &mut Draft) {
+        let shared = |port: Option<&PortPlan>| port.map(lower::shared_elements).unwrap_or_default();
+        let (deleted, added) = difference(shared(old), shared(new));
+        for element in added {
+            let users = self.shared.entry((element.map, element.key)).or_default();
+            *users += 1;
+            if *users == 1 {
+                self.count_element(&element, true);
+                draft.add_element(family, element);
+            }
+        }
+        for element in deleted {
+            let users = self.shared.entry((element.map, element.key)).or_default();
+            *users = users.saturating_sub(1);
+            if *users == 0 {
+                self.shared.remove(&(element.map, element.key));
+                self.count_element(&element, false);
+                draft.delete_element(family, element);
+            }
+        }
+    }
+
+    /// The chains that no element leads to, directly or through others.
+    fn unused_chains(&self) -> Vec<Chain> {
+        let mut used: BTreeSet<Chain> = BTreeSet::new();
+        let mut open: Vec<Chain> =
+            self.chains.iter().filter(|(_, users)| **users > 0).map(|(chain, _)| *chain).collect();
+        if self.fill.get(&Map::Firewalled).is_some_and(|fill| fill.used > 0) {
+            open.extend(Base::GUARDS.map(Chain::Base));
+        }
+        while let Some(chain) = open.pop() {
+            if used.insert(chain) {
+                open.extend(chains::references(chain));
+            }
+        }
+        self.chains.keys().filter(|chain| !chain.is_constant() && !used.contains(chain)).copied().collect()
+    }
+}
+
+/// What to delete and what to add so that the one list becomes the other. An element whose value differs is in both.
+fn difference(mut old: Vec<Element>, mut new: Vec<Element>) -> (Vec<Element>, Vec<Element>) {
+    if old.is_empty() || new.is_empty() {
+        return (old, new);
+    }
+    let place = |element: &Element| (element.map, element.key);
+    old.sort_unstable_by_key(place);
+    new.sort_unstable_by_key(place);
+    let (mut deleted, mut added) = (Vec::new(), Vec::new());
+    let mut new = new.into_iter().peekable();
+    for element in old {
+        while let Some(before) = new.next_if(|next| place(next) < place(&element)) {
+            added.push(before);
+        }
+        match new.next_if(|next| place(next) == place(&element)) {
+            Some(same) if same == element => {}
+            Some(changed) => {
+                deleted.push(element);
+                added.push(changed);
+            }
+            None => deleted.push(element),
+        }
+    }
+    added.extend(new);
+    (deleted, added)
+}
+
+/// Notes which clients have to be forgotten: those of endpoints that left a pool (behaviour row D4).
+fn forget_clients(old: &PortPlan, new: &PortPlan, draft: &mut Draft) {
+    let (Some((id, _)), true) = (lower::affinity(old), new.affinity.is_some()) else { return };
+    for pool in [PoolKind::Cluster, PoolKind::Local] {
+        let stays: HashSet<_> = new.pool(pool).iter().map(|e| (e.ip, e.port)).collect();
+        let endpoints: Vec<_> =
+            old.pool(pool).iter().map(|e| (e.ip, e.port)).filter(|place| !stays.contains(place)).collect();
+        if !endpoints.is_empty() {
+            draft.forget(Forget { family: old.id.family, id, pool, endpoints });
+        }
+    }
+}

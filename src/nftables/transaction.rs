@@ -1,0 +1,172 @@
+//! A transaction in the making, and what is sent.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::element::Element;
+use super::names::{AffinityId, Chain, Map, TABLE};
+use super::rule::{Rule, nf_family};
+use super::{chains, maps, ranges};
+use crate::netlink::model::{self, ChainRef, Op, SetRef};
+use crate::objects::Family;
+use crate::plan::PoolKind;
+
+/// The comment of the table.
+pub const TABLE_COMMENT: &str = "svcmap: Kubernetes Services as maps";
+
+/// Changes that happen together or not at all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Transaction {
+    /// The changes, in the order in which they are sent.
+    pub ops: Vec<Op>,
+    /// Clients that have to be forgotten with it. Who they are only the kernel knows: the entries are read and their
+    /// deletion joins [`Transaction::ops`] when the transaction is sent.
+    pub forget: Vec<Forget>,
+    /// Maps whose learned entries have to be carried over, since the transaction makes their table again.
+    pub carry: Vec<SetRef>,
+}
+
+/// Endpoints whose clients have to be forgotten, of one pool of one Service port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forget {
+    /// The family.
+    pub family: Family,
+    /// The Service port.
+    pub id: AffinityId,
+    /// The pool.
+    pub pool: PoolKind,
+    /// The endpoints that left it.
+    pub endpoints: Vec<(IpAddr, u16)>,
+}
+
+impl Transaction {
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// How many elements are added.
+    pub fn elements_added(&self) -> usize {
+        self.ops.iter().filter(|op| matches!(op, Op::AddElements { .. })).map(Op::weight).sum()
+    }
+
+    /// How many elements are deleted.
+    pub fn elements_deleted(&self) -> usize {
+        self.ops.iter().filter(|op| matches!(op, Op::DeleteElements { .. })).map(Op::weight).sum()
+    }
+}
+
+/// Where a map's elements live on the wire.
+pub fn set_ref(family: Family, map: Map) -> SetRef {
+    SetRef { family: nf_family(family), table: TABLE.into(), name: map.name() }
+}
+
+fn chain_ref(family: Family, chain: Chain) -> ChainRef {
+    ChainRef { family: nf_family(family), table: TABLE.into(), name: chain.name() }
+}
+
+/// Collects changes. Whatever the order of the calls: tables go first, then chains, maps and rules are made, then
+/// elements are deleted, then added, and at the end what is unused goes.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    dropped: Vec<Op>,
+    made: Vec<Op>,
+    deleted: BTreeMap<(Family, Map), Vec<model::Element>>,
+    added: BTreeMap<(Family, Map), Vec<model::Element>>,
+    unused: Vec<Op>,
+    forget: Vec<Forget>,
+    carry: Vec<SetRef>,
+}
+
+impl Draft {
+    pub(super) fn finish(self) -> Transaction {
+        let mut ops = self.dropped;
+        ops.extend(self.made);
+        for ((family, map), elements) in self.deleted {
+            ops.push(Op::DeleteElements { set: set_ref(family, map), elements });
+        }
+        for ((family, map), elements) in self.added {
+            ops.push(Op::AddElements { set: set_ref(family, map), elements });
+        }
+        ops.extend(self.unused);
+        Transaction { ops, forget: self.forget, carry: self.carry }
+    }
+
+    pub(super) fn delete_table(&mut self, family: Family) {
+        self.dropped.push(Op::DeleteTable { family: nf_family(family), name: TABLE.into() });
+    }
+
+    pub(super) fn make_table(&mut self, family: Family) {
+        self.made.push(Op::AddTable(model::Table {
+            family: nf_family(family),
+            name: TABLE.into(),
+            flags: 0,
+            comment: Some(TABLE_COMMENT.into()),
+        }));
+    }
+
+    pub(super) fn make_chain(&mut self, family: Family, chain: Chain) {
+        let hook = match chain {
+            Chain::Base(base) => Some(chains::hook(base)),
+            _ => None,
+        };
+        self.made.push(Op::AddChain(model::Chain {
+            family: nf_family(family),
+            table: TABLE.into(),
+            name: chain.name(),
+            hook,
+            comment: None,
+        }));
+    }
+
+    /// Gives a chain its rules; `replace` where it has some.
+    pub(super) fn set_rules(&mut self, family: Family, chain: Chain, rules: Vec<Rule>, replace: bool) {
+        if replace {
+            self.made.push(Op::FlushChain(chain_ref(family, chain)));
+        }
+        self.made.extend(rules.iter().map(|rule| Op::AddRule(rule.to_wire(chain, family))));
+    }
+
+    pub(super) fn make_map(&mut self, family: Family, map: Map, size: Option<u32>) {
+        self.made.push(Op::AddSet(maps::to_wire(map, family, size)));
+    }
+
+    /// Fills a set of prefixes; `replace` where it may hold some.
+    pub(super) fn fill_ranges(&mut self, family: Family, map: Map, prefixes: &[IpNet], replace: bool) {
+        let set = set_ref(family, map);
+        if replace {
+            self.made.push(Op::FlushSet(set.clone()));
+        }
+        if !prefixes.is_empty() {
+            self.made.push(Op::AddElements { set, elements: ranges::to_wire(prefixes) });
+        }
+    }
+
+    pub(super) fn delete_element(&mut self, family: Family, element: Element) {
+        self.deleted.entry((family, element.map)).or_default().push(element.to_wire());
+    }
+
+    pub(super) fn add_element(&mut self, family: Family, element: Element) {
+        self.added.entry((family, element.map)).or_default().push(element.to_wire());
+    }
+
+    /// Chains may send packets to each other: all of them are emptied before the first is deleted.
+    pub(super) fn delete_chains(&mut self, family: Family, chains: &[Chain]) {
+        self.unused.extend(chains.iter().map(|chain| Op::FlushChain(chain_ref(family, *chain))));
+        self.unused.extend(chains.iter().map(|chain| Op::DeleteChain(chain_ref(family, *chain))));
+    }
+
+    pub(super) fn delete_map(&mut self, family: Family, map: Map) {
+        self.unused.push(Op::DeleteSet(set_ref(family, map)));
+    }
+
+    pub(super) fn forget(&mut self, forget: Forget) {
+        self.forget.push(forget);
+    }
+
+    pub(super) fn carry(&mut self, family: Family, map: Map) {
+        self.carry.push(set_ref(family, map));
+    }
+}
