@@ -2,4 +2,23 @@
 //!
 //! This module knows nothing of Services. It is the only one with `unsafe`.
 
+#[cfg(test)]
+mod arbitrary;
+pub mod attr;
+pub mod batch;
+pub mod canonical;
+pub mod codec;
+pub mod connection;
+pub mod error;
+pub mod message;
 pub mod model;
+pub mod native;
+pub mod read;
+pub mod sys;
+pub mod uapi;
+pub mod userdata;
+
+pub use codec::{Codec, CodecKind};
+pub use connection::{BATCH_BYTES, Commit, Connection, batch_bytes};
+pub use error::{Blame, CommitError, ReadError, Refusal};
+pub use read::Sink;
