@@ -46,7 +46,7 @@ impl EndpointSlice {
 }
 
 /// An entry of a slice's `ports`. It is matched with a Service port by name and protocol (row A6).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SlicePort {
     /// The port's name, empty for the unnamed one.
     pub name: Name,

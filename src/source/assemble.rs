@@ -1,9 +1,10 @@
 //! Objects, as they come from files, to a snapshot: each key once, and endpoints for Services that have no slices.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use super::convert::Object;
+use super::derive::missing_slices;
 use super::{Problem, Snapshot};
 
 /// Puts objects together. Of two with the same key the later one counts.
@@ -14,18 +15,23 @@ pub fn assemble(objects: Vec<Object>, problems: &mut Vec<Problem>) -> Snapshot {
     let mut nodes = Keyed::new("Node");
     let mut pods = Keyed::new("Pod");
     let mut cidrs = Keyed::new("ServiceCIDR");
-    let mut elsewhere = Vec::new();
+    let mut sliced = HashSet::new();
     for object in objects {
         match object {
             Object::Service(service) => services.insert(service.key.clone(), service, problems),
             Object::Slice(slice) => slices.insert(slice.key.clone(), slice, problems),
-            Object::SliceElsewhere(key) => elsewhere.push(key),
+            Object::SliceElsewhere(key) => {
+                sliced.insert(key);
+            }
             Object::Endpoints(object) => endpoints.insert(object.key.clone(), object, problems),
             Object::Node(node) => nodes.insert(node.name.clone(), node, problems),
             Object::Pod(pod) => pods.insert(pod.key.clone(), pod, problems),
             Object::ServiceCidr(name, prefixes) => cidrs.insert(name, prefixes, problems),
         }
     }
+    sliced.extend(slices.values.iter().map(|slice| slice.service_key()));
+    let made = missing_slices(&services.values, &sliced, &endpoints.values, &pods.values);
+    slices.values.extend(made);
     let mut service_cidrs: Vec<_> = cidrs.values.into_iter().flatten().collect();
     service_cidrs.sort();
     service_cidrs.dedup();

@@ -4,6 +4,7 @@
 
 mod assemble;
 mod convert;
+mod derive;
 mod manifests;
 
 use std::fmt;
