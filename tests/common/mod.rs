@@ -2,5 +2,7 @@
 
 #![allow(dead_code, unused_imports, unused_macros)] // none of them uses all of it
 
+pub mod cases;
+pub mod interpreter;
 #[macro_use]
 pub mod netns;

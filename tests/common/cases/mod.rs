@@ -1,0 +1,167 @@
+//! The behavioural cases of `tests/data/cases`, whose notation its README describes.
+
+mod flow;
+mod given;
+mod node;
+mod stack;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::json;
+use svcmap::config::ProxyConfig;
+use svcmap::source::Snapshot;
+
+pub use flow::{Changes, Client, Flow, Outcome};
+pub use given::{Given, Home, NAMESPACE};
+pub use node::{LOCAL_NODE, NODE_IPS, NodeSettings, OUTSIDE_INTERFACE, POD_INTERFACE};
+pub use stack::{Stack, address};
+
+/// One row of a table.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Its id, such as `P06`.
+    pub id: String,
+    /// The row as it is written.
+    pub row: String,
+    /// The states that are brought about one after the other.
+    pub steps: Vec<Arc<Given>>,
+    node: NodeSettings,
+    what: What,
+    excluded: BTreeMap<String, String>,
+}
+
+/// What is looked at after the last step.
+#[derive(Clone, Debug)]
+enum What {
+    Flows { text: String, expect: String },
+    Nothing,
+    Change { expect: String },
+}
+
+/// What is looked at after the last step, in one stack.
+#[derive(Clone, Debug)]
+pub enum Look {
+    /// These connections.
+    Flows(Vec<Flow>),
+    /// That no Service is programmed.
+    Nothing,
+    /// What the last step changed, and how many local endpoints the health checks of Services count after it.
+    Change(Changes, BTreeMap<String, usize>),
+}
+
+impl Case {
+    /// All cases, in the order of the files.
+    pub fn all() -> Vec<Case> {
+        let mut files: Vec<PathBuf> = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/cases"))
+            .expect("the directory of the cases")
+            .map(|entry| entry.expect("a file").path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "cases"))
+            .collect();
+        files.sort();
+        let cases: Vec<Case> = files.iter().flat_map(|path| read(path)).collect();
+        let mut ids: Vec<&str> = cases.iter().map(|case| case.id.as_str()).collect();
+        ids.sort();
+        let twice: Vec<_> = ids.windows(2).filter(|pair| pair[0] == pair[1]).collect();
+        assert!(twice.is_empty(), "ids that stand for two cases: {twice:?}");
+        cases
+    }
+
+    /// Why this ring of tests cannot run the case, if it cannot.
+    pub fn excluded_from(&self, ring: &str) -> Option<&str> {
+        self.excluded.get(ring).map(String::as_str)
+    }
+
+    /// The configuration.
+    pub fn config(&self, stack: Stack) -> ProxyConfig {
+        self.node.config(stack)
+    }
+
+    /// All objects of a step, as one JSON document that `svcmap -f` reads.
+    pub fn manifests(&self, step: usize, stack: Stack) -> String {
+        let mut items = self.node.manifests(stack);
+        items.extend(self.steps[step].manifests(stack));
+        serde_json::to_string_pretty(&json!({"apiVersion": "v1", "kind": "List", "items": items})).expect("JSON")
+    }
+
+    /// All objects of a step, as they are read from the manifests.
+    pub fn snapshot(&self, step: usize, stack: Stack) -> Snapshot {
+        let file = tempfile::Builder::new().suffix(".json").tempfile().expect("a temporary file");
+        std::fs::write(file.path(), self.manifests(step, stack)).expect("a temporary file");
+        svcmap::source::load(&[file.path().to_owned()]).expect("manifests").snapshot
+    }
+
+    /// Where the endpoints of a step are.
+    pub fn places(&self, step: usize, stack: Stack) -> BTreeMap<IpAddr, Home> {
+        self.steps[step].places(stack)
+    }
+
+    /// What is looked at after the last step.
+    pub fn look(&self, stack: Stack) -> Look {
+        let (last, earlier) = self.steps.split_last().expect("a step");
+        let given = last.after(earlier.iter().map(Arc::as_ref));
+        match &self.what {
+            What::Nothing => Look::Nothing,
+            What::Change { expect } => Look::Change(Changes::parse(expect), local_counts(expect)),
+            What::Flows { text, expect } => {
+                let families = stack.families().iter();
+                Look::Flows(families.flat_map(|family| Flow::parse_all(text, expect, &given, *family)).collect())
+            }
+        }
+    }
+}
+
+fn local_counts(expect: &str) -> BTreeMap<String, usize> {
+    let counts = expect.split_whitespace().filter_map(|word| word.strip_prefix("local:")?.split_once('='));
+    counts.map(|(service, count)| (service.to_owned(), count.parse().expect("a count"))).collect()
+}
+
+fn read(path: &Path) -> Vec<Case> {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut givens: BTreeMap<String, Arc<Given>> = BTreeMap::new();
+    let (mut current, mut cases) = (None::<Given>, Vec::new());
+    for line in text.lines() {
+        let bare = if line.trim_start().starts_with('#') { "" } else { line.trim_end() };
+        if let (Some(given), true) = (&mut current, bare.starts_with(' ')) {
+            given.add(bare);
+            continue;
+        }
+        if let Some(given) = current.take() {
+            let name = given.name.clone();
+            assert!(givens.insert(name, Arc::new(given)).is_none(), "{}: twice: {line}", path.display());
+        }
+        if let Some(name) = bare.strip_prefix("given ") {
+            current = Some(Given::new(name.trim()));
+        } else if bare.contains('|') && !bare.starts_with("id ") {
+            cases.push(row(bare, &givens));
+        } else {
+            assert!(bare.is_empty() || bare.starts_with("id "), "{}: what is {line:?}?", path.display());
+        }
+    }
+    cases
+}
+
+fn row(line: &str, givens: &BTreeMap<String, Arc<Given>>) -> Case {
+    let columns: Vec<&str> = line.split('|').map(str::trim).collect();
+    let [id, given, node, flow, expect, not_in] = columns[..] else { panic!("six columns in {line:?}") };
+    let step = |name: &str| givens.get(name.trim()).unwrap_or_else(|| panic!("no given {name:?} for {line:?}")).clone();
+    let what = match (flow, expect) {
+        ("", "nothing") => What::Nothing,
+        ("change", expect) => What::Change { expect: expect.to_owned() },
+        (flow, expect) => What::Flows { text: flow.to_owned(), expect: expect.to_owned() },
+    };
+    let excluded = not_in.split(';').filter(|text| !text.trim().is_empty()).map(|text| {
+        let (ring, why) = text.split_once(':').unwrap_or_else(|| panic!("no reason in {text:?}"));
+        (ring.trim().to_owned(), why.trim().to_owned())
+    });
+    Case {
+        id: id.to_owned(),
+        row: line.to_owned(),
+        steps: given.split("=>").map(step).collect(),
+        node: NodeSettings::parse(node),
+        what,
+        excluded: excluded.collect(),
+    }
+}
