@@ -78,9 +78,8 @@ impl fmt::Display for Outcome {
 /// When the source cannot be bound, or the connection breaks in a way that no rule and no server means it to.
 pub fn probe(protocol: Protocol, source: SocketAddr, to: SocketAddr, patience: Duration) -> io::Result<Outcome> {
     let result = match protocol {
-        Protocol::Tcp => stream(protocol, source, to, patience),
+        Protocol::Tcp => stream(source, to, patience),
         Protocol::Udp => datagram(source, to, patience),
-        Protocol::Sctp if sctp::kernel_serves_sctp() => stream(protocol, source, to, patience),
         Protocol::Sctp => sctp::ask(source, to, patience),
     };
     match result {
@@ -100,8 +99,8 @@ fn outcome_of(error: io::Error) -> io::Result<Outcome> {
     }
 }
 
-fn stream(protocol: Protocol, source: SocketAddr, to: SocketAddr, patience: Duration) -> io::Result<Answer> {
-    let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(i32::from(protocol.number()).into()))?;
+fn stream(source: SocketAddr, to: SocketAddr, patience: Duration) -> io::Result<Answer> {
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
     bind(&socket, source)?;
     socket.connect_timeout(&to.into(), patience)?;
     let mut stream = TcpStream::from(socket);

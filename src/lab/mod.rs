@@ -16,7 +16,6 @@ use std::net::SocketAddr;
 pub use client::{Answer, Outcome, probe};
 pub use enter::{EnterError, enter};
 pub use namespace::Namespace;
-pub use sctp::kernel_serves_sctp;
 pub use server::Server;
 pub use topology::{Lab, Place};
 

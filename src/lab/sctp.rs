@@ -1,26 +1,20 @@
-//! SCTP where the kernel has no sockets for it: the first two packets of a connection over raw sockets.
+//! SCTP, as far as rules see it: the first two packets of a connection, over raw sockets.
 //!
-//! Rules and connection tracking treat SCTP whether or not the kernel can end such connections, so this is enough to
-//! see where a connection goes: the client's INIT carries the ports, and the server's INIT ACK carries its answer in
-//! the place of the state cookie.
+//! Rules and connection tracking treat SCTP whether or not the kernel can end such connections. So this shows where a
+//! connection goes also where the kernel has no SCTP of its own: the client's INIT carries the ports, and the server's
+//! INIT ACK carries its answer in the place of the state cookie. A kernel that has SCTP tells both sides, by an ABORT,
+//! that it knows nothing of their connection; nobody here listens to that. Its own sockets would not do: they take no
+//! notice of an ICMP port unreachable.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
 use super::client::{Answer, not_an_answer, said};
 use crate::objects::Protocol;
-
-/// Whether the kernel has sockets for SCTP. Where it has not, SCTP servers and clients of the lab speak over raw
-/// sockets, no further than the packet that answers the first one.
-pub fn kernel_serves_sctp() -> bool {
-    static SERVES: OnceLock<bool> = OnceLock::new();
-    *SERVES.get_or_init(|| Socket::new(Domain::IPV4, Type::STREAM, Some(protocol())).is_ok())
-}
 
 /// A tag that our INITs carry, and that their answers must carry in turn.
 const TAG: u32 = 0x5653_4d31;

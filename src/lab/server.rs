@@ -8,10 +8,9 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use socket2::{Domain, Socket, Type};
 
 use super::client::said;
-use super::sctp::{RawServer, kernel_serves_sctp};
+use super::sctp::RawServer;
 use super::{Listen, Namespace};
 use crate::objects::Protocol;
 
@@ -59,15 +58,20 @@ impl Source {
     fn open(listen: &Listen) -> Result<Source> {
         let address = listen.address;
         let open = || match listen.protocol {
+            Protocol::Tcp => {
+                let listener = TcpListener::bind(address)?;
+                listener.set_nonblocking(true)?;
+                Ok(Source::Stream(listener))
+            }
             Protocol::Udp => {
                 let socket = UdpSocket::bind(address)?;
                 socket.set_nonblocking(true)?;
                 Ok(Source::Datagram(socket, address))
             }
-            Protocol::Sctp if !kernel_serves_sctp() => RawServer::open(address).map(Source::Raw),
-            Protocol::Tcp | Protocol::Sctp => stream_listener(listen).map(Source::Stream),
+            Protocol::Sctp => RawServer::open(address).map(Source::Raw),
         };
-        open().with_context(|| format!("cannot serve {}/{address}", listen.protocol))
+        let source: io::Result<Source> = open();
+        source.with_context(|| format!("cannot serve {}/{address}", listen.protocol))
     }
 }
 
@@ -79,16 +83,6 @@ impl AsFd for Source {
             Source::Raw(server) => server.as_fd(),
         }
     }
-}
-
-fn stream_listener(listen: &Listen) -> io::Result<TcpListener> {
-    let protocol = i32::from(listen.protocol.number()).into();
-    let socket = Socket::new(Domain::for_address(listen.address), Type::STREAM, Some(protocol))?;
-    socket.set_reuse_address(true)?;
-    socket.bind(&listen.address.into())?;
-    socket.listen(1024)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket.into())
 }
 
 /// The state of a server's thread.

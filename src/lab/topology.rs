@@ -57,13 +57,9 @@ const ELSEWHERE: usize = 2;
 /// tracking remembers of an earlier one.
 const SOURCE_PORTS: std::ops::RangeInclusive<u16> = 20_000..=65_000;
 
-/// What every namespace needs: addresses that are usable at once, and no opinion on where packets come from.
-const SETTINGS: [(&str, &str); 4] = [
-    ("ipv4/conf/all/rp_filter", "0"),
-    ("ipv4/conf/default/rp_filter", "0"),
-    ("ipv6/conf/default/accept_dad", "0"),
-    ("ipv6/conf/default/addr_gen_mode", "1"),
-];
+/// What every namespace needs: no addresses of the kernel's making, and no opinion on where packets come from.
+const SETTINGS: [(&str, &str); 3] =
+    [("ipv4/conf/all/rp_filter", "0"), ("ipv4/conf/default/rp_filter", "0"), ("ipv6/conf/default/addr_gen_mode", "1")];
 
 /// The node forwards, and says of every packet that it refuses that it does.
 const NODE_SETTINGS: [(&str, &str); 4] = [
@@ -258,7 +254,9 @@ impl Lab {
         }
         let device = far.map_or_else(|| link_name(OUTSIDE), |_| "eth0".to_owned());
         let prefix = IpNet::from(address);
-        *scripts.entry(far).or_default() += &format!("address {verb} {prefix} dev {device}\n");
+        // Otherwise an address is of no use before the kernel has seen its link come up, which it does in its own time.
+        let flags = if address.is_ipv6() && verb == "add" { " nodad" } else { "" };
+        *scripts.entry(far).or_default() += &format!("address {verb} {prefix} dev {device}{flags}\n");
         if let Some(far) = far {
             let gateway = gateway(address, "2");
             *scripts.entry(None).or_default() +=
@@ -277,9 +275,7 @@ fn gateway(family_of: IpAddr, end: &str) -> String {
 }
 
 fn link_addresses(device: &str, end: &str) -> String {
-    format!(
-        "address add 169.254.1.{end}/32 dev {device} scope link\naddress add fe80::{end}/64 dev {device} scope link\n"
-    )
+    format!("address add 169.254.1.{end}/32 dev {device} scope link\naddress add fe80::{end}/64 dev {device} nodad\n")
 }
 
 fn default_route(device: &str, end: &str) -> String {

@@ -22,5 +22,5 @@ fn main() -> ExitCode {
 
 /// A test whose error is shown with all its causes.
 fn trial(name: impl Into<String>, test: impl FnOnce() -> anyhow::Result<()> + Send + 'static) -> Trial {
-    Trial::test(name, move || test().map_err(|error| Failed::from(format!("{error:?}"))))
+    Trial::test(name, move || test().map_err(|error| Failed::from(format!("{error:#}"))))
 }
