@@ -30,8 +30,9 @@ pub fn assemble(objects: Vec<Object>, problems: &mut Vec<Problem>) -> Snapshot {
         }
     }
     sliced.extend(slices.values.iter().map(|slice| slice.service_key()));
-    let made = missing_slices(&services.values, &sliced, &endpoints.values, &pods.values);
-    slices.values.extend(made);
+    for slice in missing_slices(&services.values, &sliced, &endpoints.values, &pods.values) {
+        slices.insert(slice.key.clone(), slice, problems);
+    }
     let mut service_cidrs: Vec<_> = cidrs.values.into_iter().flatten().collect();
     service_cidrs.sort();
     service_cidrs.dedup();

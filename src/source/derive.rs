@@ -2,7 +2,7 @@
 //! them, or from Pods, as the endpoint slice controller does.
 //!
 //! A controller caps the number of endpoints in a slice to keep API objects small. Nothing depends on the cap, so
-//! there is none here. The slices' names hold colons, which no object of an API server can have in its name.
+//! there is none here.
 
 use std::collections::{HashMap, HashSet};
 
@@ -98,7 +98,7 @@ impl<'k> Slices<'k> {
             return;
         }
         let position = *self.positions.entry((family, ports.to_vec())).or_insert_with(|| {
-            let name = format!("{}:{}:{}", self.service.name, self.origin, self.slices.len());
+            let name = format!("{}-{}-{}", self.service.name, self.origin, self.slices.len());
             self.slices.push(EndpointSlice {
                 key: SliceKey { namespace: self.service.namespace.clone(), name: name.into() },
                 service: self.service.name.clone(),

@@ -5,7 +5,9 @@
 mod assemble;
 mod convert;
 mod derive;
+pub mod generate;
 mod manifests;
+mod write;
 
 use std::fmt;
 
@@ -14,6 +16,7 @@ use ipnet::IpNet;
 use crate::objects::{EndpointSlice, Node, Service, ServiceKey, ServiceType, SliceKey};
 
 pub use manifests::{LoadError, Loaded, load};
+pub use write::{Format, write};
 
 /// Everything that a source knows at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
