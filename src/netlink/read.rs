@@ -163,8 +163,23 @@ impl Connection {
         Err(ReadError::Unsteady(what.into()))
     }
 
-    /// Reads to the end even when it is known to be void: until then the kernel refuses to start another.
+    /// One listing. The kernel marks those of tables, chains, rules and sets that a commit came into, but not those of
+    /// elements, where it may then leave some out or bring some twice: hence the look at the generation.
     fn attempt(
+        &mut self,
+        request: Request,
+        body: &dyn Fn(&mut Writer),
+        each: &mut dyn FnMut(&dyn Codec, Event),
+    ) -> Result<Ending, ReadError> {
+        let before = self.generation()?;
+        match self.read_to_end(request, body, each)? {
+            Ending::Complete if self.generation()? != before => Ok(Ending::Interrupted),
+            ending => Ok(ending),
+        }
+    }
+
+    /// Reads to the end even when it is known to be void: until then the kernel refuses to start another.
+    fn read_to_end(
         &mut self,
         request: Request,
         body: &dyn Fn(&mut Writer),

@@ -8,6 +8,11 @@ const UNSHARE: [&str; 4] = ["--user", "--map-root-user", "--net", "--"];
 /// Runs `body` in fresh user and network namespaces: the test program calls itself there, for the one test of that
 /// name. Fails where the machine forbids such namespaces, and says so.
 pub fn run(module: &str, test: &str, body: impl FnOnce()) {
+    run_through(&[], module, test, body);
+}
+
+/// As [`run`], with a command in between that runs the one that it is given.
+pub fn run_through(command: &[&str], module: &str, test: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return body();
     }
@@ -21,6 +26,7 @@ pub fn run(module: &str, test: &str, body: impl FnOnce()) {
     };
     let output = Command::new("unshare")
         .args(UNSHARE)
+        .args(command)
         .arg(std::env::current_exe().expect("the test's own path"))
         .args(["--exact", &path, "--nocapture", "--include-ignored"])
         .env(INSIDE, "1")
