@@ -6,11 +6,13 @@
 //! same as an `nft` script, [`read`] reads the kernel back, [`program`] does the sending.
 
 pub mod chains;
+pub mod decode;
 pub mod element;
 pub mod lower;
 pub mod maps;
 pub mod names;
 pub mod ranges;
+pub mod read;
 pub mod rule;
 pub mod shapes;
 pub mod state;

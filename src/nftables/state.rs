@@ -316,7 +316,7 @@ impl Tables {
     }
 
     /// Makes the chains that an element, or a frontend's source ranges, need, those first that others refer to.
-    fn make_needed_chains(
+    pub(super) fn make_needed_chains(
         &mut self,
         element: &Element,
         affinity: Option<AffinityRules>,
@@ -404,7 +404,7 @@ impl Tables {
 }
 
 /// What to delete and what to add so that the one list becomes the other. An element whose value differs is in both.
-fn difference(mut old: Vec<Element>, mut new: Vec<Element>) -> (Vec<Element>, Vec<Element>) {
+pub(super) fn difference(mut old: Vec<Element>, mut new: Vec<Element>) -> (Vec<Element>, Vec<Element>) {
     if old.is_empty() || new.is_empty() {
         return (old, new);
     }

@@ -94,6 +94,11 @@ impl Draft {
         Transaction { ops, forget: self.forget, carry: self.carry }
     }
 
+    /// An operation that comes before the elements.
+    pub(super) fn op(&mut self, op: Op) {
+        self.made.push(op);
+    }
+
     pub(super) fn delete_table(&mut self, family: Family) {
         self.dropped.push(Op::DeleteTable { family: nf_family(family), name: TABLE.into() });
     }

@@ -1,0 +1,241 @@
+//! The kernel's tables as a [`State`], and what is wrong with them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::chains::{self, AffinityRules, Chains};
+use super::element::{Element, Key, Value};
+use super::names::{AffinityId, Chain, Map, TABLE};
+use super::rule::nf_family;
+use super::state::{AffinityTables, Fill, State, Tables};
+use super::transaction::{Draft, Transaction, set_ref};
+use super::{decode, lower, maps, ranges};
+use crate::netlink::model::{self, Expr, Op};
+use crate::netlink::{Connection, ReadError};
+use crate::objects::Family;
+use crate::plan::{NodePlan, PortName};
+
+/// What was found in the kernel.
+#[derive(Debug, Default)]
+pub struct Reading {
+    /// The Service ports and whatever else of the tables is as it should be, once `repairs` is committed.
+    pub state: State,
+    /// What has to be done first: rules and elements that are not what they should be under the node's plan, or a
+    /// table that has to be made again because it was made by something else.
+    pub repairs: Transaction,
+}
+
+/// Reads both tables and compares everything that follows from the node's plan and from the Service ports found.
+///
+/// # Errors
+/// Those of the socket. Tables that are not there are no error, and neither is anything that they hold.
+pub fn read(connection: &mut Connection, node: &NodePlan) -> Result<Reading, ReadError> {
+    let mut reading = Reading { state: State { node: node.clone(), ..State::default() }, ..Reading::default() };
+    let mut draft = Draft::default();
+    for family in Family::BOTH {
+        let Some(found) = Found::read(connection, family)? else { continue };
+        match found.structure() {
+            Some(structure) => structure.adopt(node, &found, &mut reading.state, &mut draft),
+            None => draft.delete_table(family),
+        }
+    }
+    reading.repairs = draft.finish();
+    Ok(reading)
+}
+
+/// One family's table as the kernel lists it.
+struct Found {
+    family: Family,
+    chains: Vec<model::Chain>,
+    rules: HashMap<model::Name, Vec<Vec<Expr>>>,
+    sets: Vec<model::Set>,
+    elements: HashMap<Map, Vec<model::Element>>,
+}
+
+impl Found {
+    /// Nothing where there is no table.
+    fn read(connection: &mut Connection, family: Family) -> Result<Option<Found>, ReadError> {
+        let nf = nf_family(family);
+        let sets = match connection.sets(nf, TABLE) {
+            Ok(sets) => sets,
+            Err(ReadError::NotFound) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let chains = connection.chains(nf, TABLE)?;
+        if sets.is_empty() && chains.is_empty() && !connection.tables()?.iter().any(|t| t.family == nf && t.name == TABLE) {
+            return Ok(None);
+        }
+        let mut rules: HashMap<model::Name, Vec<Vec<Expr>>> = HashMap::new();
+        for rule in connection.rules(nf, TABLE)? {
+            rules.entry(rule.chain).or_default().push(rule.exprs);
+        }
+        let mut elements = HashMap::new();
+        for map in sets.iter().filter_map(|set| set.name.parse::<Map>().ok()) {
+            if !matches!(map, Map::Affinity(..) | Map::AffinityPort(..)) {
+                elements.insert(map, connection.elements(&set_ref(family, map))?);
+            }
+        }
+        Ok(Some(Found { family, chains, rules, sets, elements }))
+    }
+
+    /// The chains and maps, if they are those of this version: all that have to be there, declared as they should be,
+    /// and none that cannot be told.
+    fn structure(&self) -> Option<Structure> {
+        let mut structure = Structure::default();
+        for set in &self.sets {
+            let map: Map = set.name.parse().ok()?;
+            let wanted = maps::to_wire(map, self.family, set.size);
+            let same = model::Set { data_len: wanted.data_len, timeout_ms: None, ..set.clone() } == wanted
+                || maps::is_sized(map) && model::Set { data_len: wanted.data_len, ..set.clone() } == wanted;
+            if !same {
+                return None;
+            }
+            structure.maps.insert(map, set.size);
+        }
+        for chain in &self.chains {
+            let name: Chain = chain.name.parse().ok()?;
+            let wanted = match name {
+                Chain::Base(base) => Some(chains::hook(base)),
+                _ => None,
+            };
+            if chain.hook != wanted {
+                return None;
+            }
+            structure.chains.insert(name);
+        }
+        let whole = Map::CONSTANT.iter().all(|map| structure.maps.contains_key(map))
+            && Chain::constant().all(|chain| structure.chains.contains(&chain));
+        let rooted = structure.chains.iter().all(|chain| {
+            chains::references(*chain).iter().all(|needed| structure.chains.contains(needed))
+                && chains::affinity_maps_of(*chain).iter().all(|map| structure.maps.contains_key(map))
+        });
+        (whole && rooted).then_some(structure)
+    }
+
+    /// The rules of a chain as they are.
+    fn rules_of(&self, chain: Chain) -> &[Vec<Expr>] {
+        self.rules.get(&chain.name()).map_or(&[], Vec::as_slice)
+    }
+
+    /// The seconds that the rules of affinity chains name.
+    fn timeouts(&self, structure: &Structure) -> BTreeMap<AffinityId, u32> {
+        let mut timeouts = BTreeMap::new();
+        for chain in &structure.chains {
+            let Chain::Learn(id, _) = chain else { continue };
+            let seconds = self.rules_of(*chain).iter().flatten().find_map(|expr| match expr {
+                Expr::Dynset { timeout_ms: Some(ms), .. } => u32::try_from(ms / 1000).ok(),
+                _ => None,
+            });
+            timeouts.extend(seconds.map(|seconds| (*id, seconds)));
+        }
+        timeouts
+    }
+}
+
+/// A table of this version.
+#[derive(Debug, Default)]
+struct Structure {
+    chains: BTreeSet<Chain>,
+    maps: BTreeMap<Map, Option<u32>>,
+}
+
+impl Structure {
+    /// Takes the table over into the state; what is not as it should be goes into the draft.
+    fn adopt(&self, node: &NodePlan, found: &Found, state: &mut State, draft: &mut Draft) {
+        let family = found.family;
+        let elements = typed_elements(found, draft);
+        let ports = decode::ports(family, &elements, &found.timeouts(self));
+        let mut tables = Tables { exists: true, ..Tables::default() };
+        tables.chains = self.chains.iter().map(|chain| (*chain, 0)).collect();
+        for (&map, &size) in &self.maps {
+            if let Map::Affinity(id, _) | Map::AffinityPort(id, _) = map {
+                let rules = AffinityRules { protocol: crate::objects::Protocol::Tcp, seconds: 0 };
+                tables.affinity.entry(id).or_insert(AffinityTables { rules, maps: BTreeSet::new() }).maps.insert(map);
+            } else if maps::is_sized(map) {
+                tables.fill.insert(map, Fill { used: 0, size: size.unwrap_or(u32::MAX) });
+            }
+        }
+        let mut expected = Vec::with_capacity(elements.len());
+        for port in &ports {
+            if let Some((id, rules)) = lower::affinity(port)
+                && let Some(affinity) = tables.affinity.get_mut(&id)
+            {
+                affinity.rules = rules;
+            }
+            expected.extend(lower::own_elements(port));
+            for element in lower::shared_elements(port) {
+                let users = tables.shared.entry((element.map, element.key)).or_default();
+                *users += 1;
+                if *users == 1 {
+                    expected.push(element);
+                }
+            }
+        }
+        self.repair_rules(node, found, &tables, draft);
+        repair_ranges(node, found, draft);
+        let (excess, missing) = super::state::difference(elements, expected.clone());
+        excess.into_iter().for_each(|element| draft.delete_element(family, element));
+        let writer = Chains { family, node };
+        for element in missing {
+            let affinity = element.value.chain().and_then(|chain| tables.affinity_rules(chain));
+            tables.make_needed_chains(&element, affinity, &writer, draft);
+            draft.add_element(family, element);
+        }
+        expected.iter().for_each(|element| tables.count_element(element, true));
+        *state.tables_mut(family) = tables;
+        state.ports.extend(ports.into_iter().map(|port| (port.id.clone(), port)));
+    }
+
+    fn repair_rules(&self, node: &NodePlan, found: &Found, tables: &Tables, draft: &mut Draft) {
+        let writer = Chains { family: found.family, node };
+        for &chain in &self.chains {
+            let affinity = tables.affinity_rules(chain);
+            if decode::affinity_id(chain).is_some() && affinity.is_none() {
+                continue;
+            }
+            let wanted = writer.rules(chain, affinity);
+            let canonical = |exprs: &[Expr]| exprs.iter().cloned().map(Expr::canonical).collect::<Vec<_>>();
+            let same = wanted.iter().map(|rule| canonical(&rule.exprs)).eq(found.rules_of(chain).iter().map(|r| canonical(r)));
+            if !same {
+                draft.set_rules(found.family, chain, wanted, true);
+            }
+        }
+    }
+}
+
+/// The elements of all constant maps that are not ranges. Those that cannot be read as such are deleted.
+fn typed_elements(found: &Found, draft: &mut Draft) -> Vec<Element> {
+    let mut typed = Vec::new();
+    for (&map, elements) in found.elements.iter().filter(|(map, _)| !ranges::RANGE_SETS.contains(map)) {
+        let mut alien = Vec::new();
+        for element in elements {
+            match typed_element(map, found.family, element) {
+                Some(element) => typed.push(element),
+                None => alien.push(element.clone()),
+            }
+        }
+        if !alien.is_empty() {
+            draft.op(Op::DeleteElements { set: set_ref(found.family, map), elements: alien });
+        }
+    }
+    typed
+}
+
+/// One element, if it can be read as one of the map's.
+pub fn typed_element(map: Map, family: Family, element: &model::Element) -> Option<Element> {
+    Some(Element {
+        map,
+        key: Key::from_bytes(map, family, &element.key, element.key_end.as_deref())?,
+        value: Value::from_wire(family, &element.data)?,
+        owner: element.comment.as_deref().map(PortName::parse),
+    })
+}
+
+fn repair_ranges(node: &NodePlan, found: &Found, draft: &mut Draft) {
+    for map in ranges::RANGE_SETS {
+        let wanted = ranges::prefixes(map, found.family, node);
+        let there = found.elements.get(&map).map_or(&[][..], Vec::as_slice);
+        if ranges::from_wire(found.family, there).as_ref() != Some(&wanted) {
+            draft.fill_ranges(found.family, map, &wanted, true);
+        }
+    }
+}
