@@ -1,1 +1,60 @@
-//! The command line.
+//! The command line: one file per subcommand.
+//!
+//! Exit statuses are a promise to scripts: 0 when all went well, 1 when the kernel refused or a difference was found,
+//! 2 for bad input.
+
+mod apply;
+mod cleanup;
+mod diff;
+mod input;
+mod output;
+mod render;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// Kubernetes Services as nftables maps.
+#[derive(Parser, Debug)]
+#[command(name = "svcmap", version, about, propagate_version = true, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Program the current network namespace once, and leave
+    Apply(apply::Args),
+    /// Print the ruleset that apply would make, as an nft script; changes nothing and needs no privilege
+    Render(render::Args),
+    /// Compare what the input wants with what the kernel holds
+    Diff(diff::Args),
+    /// Remove what svcmap made, and nothing else
+    Cleanup(cleanup::Args),
+    /// Print the version
+    Version,
+    /// Print a completion script
+    Completions {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Apply(args) => output::finish(apply::run(&args)),
+        Command::Render(args) => output::finish(render::run(&args)),
+        Command::Diff(args) => output::finish(diff::run(&args)),
+        Command::Cleanup(args) => output::finish(cleanup::run(&args)),
+        Command::Version => {
+            println!("svcmap {}", env!("CARGO_PKG_VERSION"));
+            ExitCode::SUCCESS
+        }
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "svcmap", &mut std::io::stdout());
+            ExitCode::SUCCESS
+        }
+    }
+}

@@ -68,7 +68,10 @@ impl Chains<'_> {
             Chain::Learning => self.learning(),
             Chain::Verdicts => self.verdicts(),
             Chain::NodePortVerdicts => vec![
-                self.rule().not_to_loopback().to_any_of(Map::NodePortIps).vmap(Map::NodePortNoEndpoints, false),
+                self.rule()
+                    .destination_not_loopback()
+                    .destination_in(Map::NodePortIps)
+                    .vmap(Map::NodePortNoEndpoints, false),
                 self.rule().goto(Chain::Verdicts),
             ],
             Chain::Base(base) => self.base(base),
@@ -103,12 +106,12 @@ impl Chains<'_> {
     }
 
     /// A rule for packets from pods, where they can be told from others.
-    fn from_pods(&self) -> Option<RuleBuilder> {
+    fn for_pods(&self) -> Option<RuleBuilder> {
         match self.node.detector(self.family) {
             Detector::None => None,
-            Detector::Sources(_) => Some(self.rule().from_any_of(Map::PodCidrs, false)),
-            Detector::Interface(InterfaceMatch::Exact(name)) => Some(self.rule().from_interface(name, false)),
-            Detector::Interface(InterfaceMatch::Prefix(name)) => Some(self.rule().from_interface(name, true)),
+            Detector::Sources(_) => Some(self.rule().source_in(Map::PodCidrs, false)),
+            Detector::Interface(InterfaceMatch::Exact(name)) => Some(self.rule().via_interface(name, false)),
+            Detector::Interface(InterfaceMatch::Prefix(name)) => Some(self.rule().via_interface(name, true)),
         }
     }
 
@@ -117,8 +120,8 @@ impl Chains<'_> {
             Side::Address => (Map::ShortCircuit, true),
             Side::NodePort => (Map::NodePortShortCircuit, false),
         };
-        let pods = self.from_pods().map(|rule| rule.vmap(map, with_address));
-        let node = self.rule().from_local().mark(self.node.masquerade_mark).vmap(map, with_address);
+        let pods = self.for_pods().map(|rule| rule.vmap(map, with_address));
+        let node = self.rule().source_local().mark(self.node.masquerade_mark).vmap(map, with_address);
         pods.into_iter().chain([node]).collect()
     }
 
@@ -127,7 +130,7 @@ impl Chains<'_> {
         if self.node.masquerade_all {
             return vec![self.marking()];
         }
-        match self.from_pods() {
+        match self.for_pods() {
             None => Vec::new(),
             Some(rule) => vec![rule.leave(), self.marking()],
         }
@@ -135,10 +138,14 @@ impl Chains<'_> {
 
     fn dispatch(&self) -> Vec<RuleBuilder> {
         vec![
-            self.rule().to_any_of(Map::ClusterIps).jump(Chain::OffCluster),
+            self.rule().destination_in(Map::ClusterIps).jump(Chain::OffCluster),
             self.rule().vmap(Map::Sticky, true),
             self.rule().vmap(Map::Services, true),
-            self.rule().not_to_loopback().to_any_of(Map::NodePortIps).to_local().goto(Chain::NodePorts),
+            self.rule()
+                .destination_not_loopback()
+                .destination_in(Map::NodePortIps)
+                .destination_local()
+                .goto(Chain::NodePorts),
         ]
     }
 
@@ -152,8 +159,8 @@ impl Chains<'_> {
             ],
             Stickiness::External => vec![self.marking().goto(pool(PoolKind::Cluster))],
             Stickiness::ShortCircuit => {
-                let pods = self.from_pods().map(|rule| rule.goto(pool(PoolKind::Cluster)));
-                let node = self.rule().from_local().goto(Chain::Sticky(id, Stickiness::External));
+                let pods = self.for_pods().map(|rule| rule.goto(pool(PoolKind::Cluster)));
+                let node = self.rule().source_local().goto(Chain::Sticky(id, Stickiness::External));
                 pods.into_iter().chain([node, self.rule().goto(pool(PoolKind::Local))]).collect()
             }
         }
@@ -175,7 +182,7 @@ impl Chains<'_> {
 
     fn learning(&self) -> Vec<RuleBuilder> {
         let by_address = Protocol::ALL.map(|p| self.rule().original_vmap(p, Map::Learn, true));
-        let node_ports = self.rule().not_originally_to_any_of(Map::NodePortIps).leave();
+        let node_ports = self.rule().original_destination_not_in(Map::NodePortIps).leave();
         let by_node_port = Protocol::ALL.map(|p| self.rule().original_vmap(p, Map::NodePortLearn, false));
         by_address.into_iter().chain([node_ports]).chain(by_node_port).collect()
     }
@@ -184,8 +191,8 @@ impl Chains<'_> {
     fn verdicts(&self) -> Vec<RuleBuilder> {
         vec![
             self.rule().vmap(Map::NoEndpoints, true),
-            self.rule().to_any_of(Map::ClusterIps).reject(),
-            self.rule().to_any_of(Map::ServiceCidrs).drop(),
+            self.rule().destination_in(Map::ClusterIps).reject(),
+            self.rule().destination_in(Map::ServiceCidrs).drop(),
         ]
     }
 

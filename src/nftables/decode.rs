@@ -135,10 +135,7 @@ impl<'a> Index<'a> {
             _ => return,
         }
         // Services and no-endpoints say whose frontend it is; source ranges alone make none
-        let names = matches!(
-            element.map,
-            Map::Services | Map::NodePorts | Map::NoEndpoints | Map::NodePortNoEndpoints
-        );
+        let names = matches!(element.map, Map::Services | Map::NodePorts | Map::NoEndpoints | Map::NodePortNoEndpoints);
         if let (true, Some(owner)) = (names, &element.owner) {
             self.frontends.entry(place).or_insert(owner);
         }

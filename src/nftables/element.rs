@@ -45,7 +45,7 @@ pub enum Value {
 }
 
 /// An element of one of the table's maps or sets.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Element {
     /// Where it belongs.
     pub map: Map,
@@ -56,6 +56,16 @@ pub struct Element {
     /// The Service port that it stands for; none on elements that several may share.
     pub owner: Option<PortName>,
 }
+
+/// Elements are equal that are the same in the kernel.
+impl PartialEq for Element {
+    fn eq(&self, other: &Element) -> bool {
+        (self.map, self.key, self.value) == (other.map, other.key, other.value)
+            && (!self.is_commented() || self.owner == other.owner)
+    }
+}
+
+impl Eq for Element {}
 
 impl Element {
     /// Whether the owner is written into the ruleset as a comment. Elements of `endpoints` go without, since there

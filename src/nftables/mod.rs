@@ -6,11 +6,16 @@
 //! same as an `nft` script, [`read`] reads the kernel back, [`program`] does the sending.
 
 pub mod chains;
+pub mod clients;
+pub mod cut;
 pub mod decode;
+pub mod differences;
 pub mod element;
 pub mod lower;
 pub mod maps;
 pub mod names;
+pub mod owner;
+pub mod program;
 pub mod ranges;
 pub mod read;
 pub mod rule;

@@ -57,11 +57,14 @@ impl Found {
         let nf = nf_family(family);
         let sets = match connection.sets(nf, TABLE) {
             Ok(sets) => sets,
-            Err(ReadError::NotFound) => return Ok(None),
+            Err(ReadError::NotFound(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
         let chains = connection.chains(nf, TABLE)?;
-        if sets.is_empty() && chains.is_empty() && !connection.tables()?.iter().any(|t| t.family == nf && t.name == TABLE) {
+        if sets.is_empty()
+            && chains.is_empty()
+            && !connection.tables()?.iter().any(|t| t.family == nf && t.name == TABLE)
+        {
             return Ok(None);
         }
         let mut rules: HashMap<model::Name, Vec<Vec<Expr>>> = HashMap::new();
@@ -194,7 +197,8 @@ impl Structure {
             }
             let wanted = writer.rules(chain, affinity);
             let canonical = |exprs: &[Expr]| exprs.iter().cloned().map(Expr::canonical).collect::<Vec<_>>();
-            let same = wanted.iter().map(|rule| canonical(&rule.exprs)).eq(found.rules_of(chain).iter().map(|r| canonical(r)));
+            let same =
+                wanted.iter().map(|rule| canonical(&rule.exprs)).eq(found.rules_of(chain).iter().map(|r| canonical(r)));
             if !same {
                 draft.set_rules(found.family, chain, wanted, true);
             }

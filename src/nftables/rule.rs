@@ -175,7 +175,7 @@ impl RuleBuilder {
     }
 
     /// The connection's first packet was sent to an address that is not in the set, before DNAT.
-    pub fn not_originally_to_any_of(mut self, set: Map) -> Self {
+    pub fn original_destination_not_in(mut self, set: Map) -> Self {
         let key = if self.family == Family::V4 { nft::CT_DST_IP } else { nft::CT_DST_IP6 };
         self.exprs.push(Expr::Ct { dreg: 1, key, direction: Some(0) });
         self.lookup(0, set, None, true);
@@ -253,7 +253,7 @@ impl RuleBuilder {
     }
 
     /// `daddr @set`.
-    pub fn to_any_of(mut self, set: Map) -> Self {
+    pub fn destination_in(mut self, set: Map) -> Self {
         self.address(false, 0);
         self.lookup(0, set, None, false);
         self.say(format!("{} daddr @{set}", ip_word(self.family)));
@@ -261,7 +261,7 @@ impl RuleBuilder {
     }
 
     /// `saddr @set`, or `saddr != @set`.
-    pub fn from_any_of(mut self, set: Map, invert: bool) -> Self {
+    pub fn source_in(mut self, set: Map, invert: bool) -> Self {
         self.address(true, 0);
         self.lookup(0, set, None, invert);
         self.say(format!("{} saddr {}@{set}", ip_word(self.family), if invert { "!= " } else { "" }));
@@ -302,7 +302,7 @@ impl RuleBuilder {
     }
 
     /// The destination is no loopback address.
-    pub fn not_to_loopback(mut self) -> Self {
+    pub fn destination_not_loopback(mut self) -> Self {
         match self.family {
             Family::V4 => {
                 // nft compares only as many bytes as the prefix has
@@ -320,12 +320,12 @@ impl RuleBuilder {
     }
 
     /// The destination is an address of this node.
-    pub fn to_local(self) -> Self {
+    pub fn destination_local(self) -> Self {
         self.fib_local(nft::FIB_DADDR, "daddr")
     }
 
     /// The source is an address of this node.
-    pub fn from_local(self) -> Self {
+    pub fn source_local(self) -> Self {
         self.fib_local(nft::FIB_SADDR, "saddr")
     }
 
@@ -337,7 +337,7 @@ impl RuleBuilder {
     }
 
     /// The packet came in through the interface of this name, or one whose name begins so.
-    pub fn from_interface(mut self, name: &str, prefix: bool) -> Self {
+    pub fn via_interface(mut self, name: &str, prefix: bool) -> Self {
         self.exprs.push(Expr::MetaLoad { dreg: 1, key: nft::META_IIFNAME });
         let mut bytes = name.as_bytes().to_vec();
         if !prefix {

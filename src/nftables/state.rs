@@ -93,7 +93,7 @@ impl State {
         let mut draft = Draft::default();
         let old_node = std::mem::take(&mut self.node);
         let node = change.node.unwrap_or_else(|| old_node.clone());
-        let outgrown = self.make_room(&change.changed);
+        let outgrown = self.make_room(change.changed.iter());
         for family in Family::BOTH {
             if outgrown.contains(&family) {
                 self.tables_mut(family).clear(family, &mut draft);
@@ -190,13 +190,13 @@ impl State {
     /// Sees to it that every map has room for what is coming, before anything is sent: a map that has not is to be
     /// made again with twice the room that is needed, and its whole table with it. Returns the families whose
     /// tables that concerns.
-    fn make_room(&mut self, coming: &[PortPlan]) -> Vec<Family> {
+    fn make_room<'a>(&mut self, coming: impl Iterator<Item = &'a PortPlan> + Clone) -> Vec<Family> {
         let mut outgrown = Vec::new();
         for family in Family::BOTH {
             let mut more: BTreeMap<Map, isize> = BTreeMap::new();
             let mut shared = HashSet::new();
             let tables = self.tables(family);
-            for port in coming.iter().filter(|port| port.id.family == family) {
+            for port in coming.clone().filter(|port| port.id.family == family) {
                 lower::count(port, 1, &mut more);
                 if let Some(old) = self.ports.get(&port.id) {
                     lower::count(old, -1, &mut more);
@@ -220,7 +220,7 @@ impl State {
     }
 
     /// Gives maps that are still to be made room for all that is coming, where it comes in several transactions.
-    pub(super) fn reserve(&mut self, coming: &[PortPlan]) {
+    pub(super) fn reserve<'a>(&mut self, coming: impl Iterator<Item = &'a PortPlan> + Clone) {
         self.make_room(coming);
     }
 }
@@ -344,13 +344,12 @@ impl Tables {
             let tables = self.affinity.entry(id).or_insert(AffinityTables { rules, maps: BTreeSet::new() });
             for map in chains::affinity_maps_of(chain) {
                 if tables.maps.insert(map) {
-                    draft.make_map(writer.family, map, None);
+                    draft.need_map(writer.family, map);
                 }
             }
         }
         self.chains.insert(chain, 0);
-        draft.make_chain(writer.family, chain);
-        draft.set_rules(writer.family, chain, writer.rules(chain, affinity), false);
+        draft.need_chain(writer.family, chain, writer.rules(chain, affinity));
     }
 
     pub(super) fn count_element(&mut self, element: &Element, added: bool) {

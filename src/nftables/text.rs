@@ -3,7 +3,7 @@
 //! The script replaces the tables as a whole, in one transaction. Loaded by `nft -f`, it makes the same tables,
 //! element for element and expression for expression, as svcmap makes through netlink.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use super::chains::{self, Chains};
@@ -36,7 +36,7 @@ fn write_table(state: &State, family: Family, out: &mut impl Write) -> io::Resul
     let tables = state.tables(family);
     let mut elements = elements(state, family);
     writeln!(out, "table {} {TABLE} {{\n\tcomment \"{TABLE_COMMENT}\"", ip_word(family))?;
-    let affinity = tables.affinity.values().flat_map(|affinity| affinity.maps.iter().copied());
+    let affinity: BTreeSet<Map> = tables.affinity.values().flat_map(|affinity| affinity.maps.iter().copied()).collect();
     for map in Map::CONSTANT.into_iter().chain(affinity) {
         writeln!(out, "\n\t{} {map} {{", maps::keyword(map))?;
         let size = tables.fill.get(&map).map(|fill| fill.size).filter(|_| maps::is_sized(map));

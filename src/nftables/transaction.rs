@@ -1,6 +1,6 @@
 //! A transaction in the making, and what is sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -67,12 +67,30 @@ fn chain_ref(family: Family, chain: Chain) -> ChainRef {
     ChainRef { family: nf_family(family), table: TABLE.into(), name: chain.name() }
 }
 
+fn add_chain(family: Family, chain: Chain) -> Op {
+    let hook = match chain {
+        Chain::Base(base) => Some(chains::hook(base)),
+        _ => None,
+    };
+    Op::AddChain(model::Chain {
+        family: nf_family(family),
+        table: TABLE.into(),
+        name: chain.name(),
+        hook,
+        comment: None,
+    })
+}
+
 /// Collects changes. Whatever the order of the calls: tables go first, then chains, maps and rules are made, then
 /// elements are deleted, then added, and at the end what is unused goes.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     dropped: Vec<Op>,
     made: Vec<Op>,
+    /// Made on demand, in an order that does not depend on which Service port needed one first: a chain only sends
+    /// packets to those before it.
+    maps: BTreeSet<(Family, Map)>,
+    chains: BTreeMap<(Family, Chain), Vec<Rule>>,
     deleted: BTreeMap<(Family, Map), Vec<model::Element>>,
     added: BTreeMap<(Family, Map), Vec<model::Element>>,
     unused: Vec<Op>,
@@ -84,6 +102,11 @@ impl Draft {
     pub(super) fn finish(self) -> Transaction {
         let mut ops = self.dropped;
         ops.extend(self.made);
+        ops.extend(self.maps.into_iter().map(|(family, map)| Op::AddSet(maps::to_wire(map, family, None))));
+        for ((family, chain), rules) in self.chains {
+            ops.push(add_chain(family, chain));
+            ops.extend(rules.iter().map(|rule| Op::AddRule(rule.to_wire(chain, family))));
+        }
         for ((family, map), elements) in self.deleted {
             ops.push(Op::DeleteElements { set: set_ref(family, map), elements });
         }
@@ -112,18 +135,19 @@ impl Draft {
         }));
     }
 
+    /// Makes a chain that every ruleset has; its rules come later.
     pub(super) fn make_chain(&mut self, family: Family, chain: Chain) {
-        let hook = match chain {
-            Chain::Base(base) => Some(chains::hook(base)),
-            _ => None,
-        };
-        self.made.push(Op::AddChain(model::Chain {
-            family: nf_family(family),
-            table: TABLE.into(),
-            name: chain.name(),
-            hook,
-            comment: None,
-        }));
+        self.made.push(add_chain(family, chain));
+    }
+
+    /// Makes a chain on demand.
+    pub(super) fn need_chain(&mut self, family: Family, chain: Chain, rules: Vec<Rule>) {
+        self.chains.insert((family, chain), rules);
+    }
+
+    /// Makes a map on demand.
+    pub(super) fn need_map(&mut self, family: Family, map: Map) {
+        self.maps.insert((family, map));
     }
 
     /// Gives a chain its rules; `replace` where it has some.

@@ -1,0 +1,108 @@
+//! `svcmap apply`: programs the current network namespace once.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::input::InputArgs;
+use super::output::{Failure, Format};
+use crate::netlink::CodecKind;
+use crate::nftables::program::{Applied, Programmer};
+use crate::plan::PortPlan;
+
+/// Arguments of `apply`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(flatten)]
+    input: InputArgs,
+    /// How to print the summary
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    /// What writes the netlink messages: native, or libnftnl where it was built in
+    #[arg(long, value_name = "CODEC", default_value_t)]
+    codec: CodecKind,
+}
+
+/// What `-o json` prints.
+#[derive(serde::Serialize)]
+struct Summary {
+    services: usize,
+    frontends: usize,
+    endpoints: usize,
+    elements_added: usize,
+    elements_deleted: usize,
+    transactions: usize,
+    messages: usize,
+    bytes: usize,
+    encode_seconds: f64,
+    commit_seconds: f64,
+    longest_commit_seconds: f64,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let wanted = args.input.plan()?;
+    let (frontends, endpoints) = extent(&wanted.ports);
+    let mut programmer = Programmer::open(args.codec).map_err(Failure::Connect)?;
+    let mut applied = programmer.replace(wanted.node, wanted.ports)?;
+    applied += programmer.collect()?;
+    let summary = Summary {
+        services: wanted.counts.proxied,
+        frontends,
+        endpoints,
+        elements_added: applied.added,
+        elements_deleted: applied.deleted,
+        transactions: applied.transactions,
+        messages: applied.messages,
+        bytes: applied.bytes,
+        encode_seconds: applied.encode.as_secs_f64(),
+        commit_seconds: applied.kernel.as_secs_f64(),
+        longest_commit_seconds: applied.longest.as_secs_f64(),
+    };
+    match args.output {
+        Format::Text => print_text(&summary, &applied, wanted.counts.services),
+        Format::Json => println!("{}", serde_json::to_string(&summary).map_err(std::io::Error::from)?),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How many frontends there are, and how many different endpoints each Service port has, added up.
+fn extent(ports: &[PortPlan]) -> (usize, usize) {
+    let frontends = ports.iter().map(|port| port.frontends.len()).sum();
+    let endpoints = ports.iter().map(|port| port.cluster.len().max(port.local.len())).sum();
+    (frontends, endpoints)
+}
+
+fn print_text(summary: &Summary, applied: &Applied, all_services: usize) {
+    let Summary { services, frontends, endpoints, .. } = summary;
+    let left_alone = match all_services - services {
+        0 => String::new(),
+        more => format!(" ({more} headless, ExternalName or another proxy's left alone)"),
+    };
+    println!("{services} services{left_alone}, {frontends} frontends, {endpoints} endpoints");
+    if applied.bytes == 0 {
+        println!("the kernel holds all of it already: nothing sent");
+        return;
+    }
+    println!(
+        "elements +{} -{} in {} of {} bytes: encoded in {}, committed in {}{}",
+        applied.added,
+        applied.deleted,
+        if applied.transactions == 1 {
+            "one transaction".into()
+        } else {
+            format!("{} transactions", applied.transactions)
+        },
+        applied.bytes,
+        milliseconds(applied.encode),
+        milliseconds(applied.kernel),
+        if applied.transactions > 1 {
+            format!(", the longest {}", milliseconds(applied.longest))
+        } else {
+            String::new()
+        },
+    );
+}
+
+fn milliseconds(duration: Duration) -> String {
+    format!("{:.2} ms", duration.as_secs_f64() * 1000.0)
+}

@@ -1,0 +1,85 @@
+//! What several commands read: manifests, and for which node.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::output::{Failure, warn};
+use crate::config::ProxyConfig;
+use crate::plan::{NodePlan, PortPlan};
+use crate::source::load;
+use crate::tracker::{Counts, Tracker};
+
+/// The input of a command.
+#[derive(Args, Debug)]
+pub struct InputArgs {
+    /// Manifests: a file, a directory, or - for standard input (repeatable)
+    #[arg(short = 'f', long = "filename", value_name = "PATH", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Take a problem in the input as a reason to stop, instead of leaving the object out
+    #[arg(long)]
+    pub strict: bool,
+    /// Which node, and how it is set up
+    #[command(flatten)]
+    pub node: NodeArgs,
+}
+
+/// The node that rules are made for.
+#[derive(Args, Debug)]
+pub struct NodeArgs {
+    /// The node's name
+    #[arg(long, value_name = "NAME")]
+    pub hostname_override: Option<String>,
+    /// Prefixes that pods' addresses are from
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub cluster_cidr: Vec<ipnet::IpNet>,
+    /// The node's addresses (repeatable)
+    #[arg(long, value_name = "IP")]
+    pub node_ip: Vec<std::net::IpAddr>,
+}
+
+impl NodeArgs {
+    fn config(&self) -> ProxyConfig {
+        ProxyConfig {
+            node_name: self.hostname_override.clone().unwrap_or_default(),
+            node_ips: self.node_ip.clone(),
+            cluster_cidrs: self.cluster_cidr.clone(),
+            ..ProxyConfig::default()
+        }
+    }
+}
+
+/// What the input comes to.
+pub struct Wanted {
+    /// The node's part of the plan.
+    pub node: NodePlan,
+    /// All Service ports.
+    pub ports: Vec<PortPlan>,
+    /// How many objects there are.
+    pub counts: Counts,
+}
+
+impl InputArgs {
+    /// Reads the manifests and plans them. Problems are printed.
+    ///
+    /// # Errors
+    /// A file that cannot be read to its end, since what it does not say must not be taken for gone; with
+    /// `--strict`, any problem.
+    pub fn plan(&self) -> Result<Wanted, Failure> {
+        let loaded = load(&self.files).map_err(|error| Failure::Input(error.to_string()))?;
+        loaded.problems.iter().for_each(warn);
+        if let Some(file) = loaded.broken.first() {
+            return Err(Failure::Input(format!("{}: cannot be read to its end, nothing was changed", file.display())));
+        }
+        if self.strict && !loaded.problems.is_empty() {
+            let count = loaded.problems.len();
+            return Err(Failure::Input(format!("{count} problems in the input, and --strict was given")));
+        }
+        let mut tracker = Tracker::new(self.node.config());
+        tracker.replace(loaded.snapshot);
+        let counts = tracker.counts();
+        let (change, warnings) = tracker.take();
+        warnings.iter().for_each(warn);
+        Ok(Wanted { node: change.node.unwrap_or_default(), ports: change.changed, counts })
+    }
+}

@@ -1,0 +1,228 @@
+//! Cuts what is too large for one transaction into several that are each consistent.
+//!
+//! A commit holds the kernel's nftables lock, and other users wait: none should take longer than about 50 ms. Without
+//! privilege over the initial user namespace the send buffer is short as well.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::lower;
+use super::names::Map;
+use super::state::State;
+use crate::netlink::model::{Element, Op, SetRef};
+use crate::netlink::{BATCH_BYTES, batch_bytes};
+use crate::objects::{Family, Protocol};
+use crate::plan::{FrontendAddress, PlanChange, PortId, PortPlan};
+
+/// The most elements in one transaction: some 20 ms of the kernel's time.
+const ELEMENTS: usize = 40_000;
+/// More than an element of any map takes on the wire, comment included, on average.
+const ELEMENT_BYTES: usize = 128;
+
+/// How much fits into one transaction.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    elements: usize,
+    bytes: usize,
+}
+
+impl Limits {
+    /// Limits for a send buffer that holds so many bytes.
+    pub fn new(max_batch_bytes: usize) -> Limits {
+        let bytes = max_batch_bytes.saturating_sub(BATCH_BYTES).max(4096);
+        Limits { elements: ELEMENTS.min(bytes / ELEMENT_BYTES), bytes }
+    }
+}
+
+/// Cuts a change between Service ports. A frontend that moves from one to another does so in one transaction.
+pub fn parts(state: &State, change: PlanChange, limits: Limits) -> Vec<PlanChange> {
+    let weight = |port: &PortPlan| {
+        let mut counts = BTreeMap::new();
+        lower::count(port, 1, &mut counts);
+        1 + counts.values().sum::<isize>().unsigned_abs()
+    };
+    let cost = |id: &PortId, new: Option<&PortPlan>| state.port(id).map_or(0, weight) + new.map_or(0, weight);
+    let total: usize = change.removed.iter().map(|id| cost(id, None)).sum::<usize>()
+        + change.changed.iter().map(|port| cost(&port.id, Some(port))).sum::<usize>();
+    if total <= limits.elements {
+        return vec![change];
+    }
+    let movers = movers(state, &change);
+    let mut parts = vec![PlanChange { node: change.node, ..PlanChange::default() }];
+    let mut room = limits.elements as isize;
+    let mut add = |cost: usize, stays: bool, put: &mut dyn FnMut(&mut PlanChange)| {
+        if !stays && (cost as isize) > room && room < limits.elements as isize {
+            parts.push(PlanChange::default());
+            room = limits.elements as isize;
+        }
+        room -= cost as isize;
+        put(parts.last_mut().expect("there is always a part"));
+    };
+    let (moving, removed): (Vec<_>, Vec<_>) = change.removed.into_iter().partition(|id| movers.contains(id));
+    let (moving_changed, changed): (Vec<_>, Vec<_>) = change.changed.into_iter().partition(|p| movers.contains(&p.id));
+    for (id, stays) in moving.into_iter().map(|id| (id, true)) {
+        add(cost(&id, None), stays, &mut |part| part.removed.push(id.clone()));
+    }
+    for port in moving_changed {
+        let mut port = Some(port);
+        let cost = port.as_ref().map_or(0, |port| cost(&port.id, Some(port)));
+        add(cost, true, &mut |part| part.changed.extend(port.take()));
+    }
+    for id in removed {
+        add(cost(&id, None), false, &mut |part| part.removed.push(id.clone()));
+    }
+    for port in changed {
+        let mut port = Some(port);
+        let cost = port.as_ref().map_or(0, |port| cost(&port.id, Some(port)));
+        add(cost, false, &mut |part| part.changed.extend(port.take()));
+    }
+    parts
+}
+
+type Claim = (Family, Protocol, FrontendAddress);
+
+fn claims(port: &PortPlan) -> impl Iterator<Item = Claim> {
+    // a ClusterIP of one may be an external address of another: the key in the maps is the same
+    let address = |address| match address {
+        FrontendAddress::Cluster(ip, port) | FrontendAddress::External(ip, port) => FrontendAddress::External(ip, port),
+        FrontendAddress::NodePort(port) => FrontendAddress::NodePort(port),
+    };
+    port.frontends.iter().map(move |frontend| (port.id.family, port.protocol, address(frontend.address)))
+}
+
+/// The Service ports that give a frontend to another one, and those that take one.
+fn movers(state: &State, change: &PlanChange) -> HashSet<PortId> {
+    let mut released: HashMap<Claim, PortId> = HashMap::new();
+    for id in change.removed.iter().chain(change.changed.iter().map(|port| &port.id)) {
+        released.extend(state.port(id).into_iter().flat_map(claims).map(|claim| (claim, id.clone())));
+    }
+    let mut movers = HashSet::new();
+    for port in &change.changed {
+        for giver in claims(port).filter_map(|claim| released.get(&claim)).filter(|giver| **giver != port.id) {
+            movers.extend([giver.clone(), port.id.clone()]);
+        }
+    }
+    movers
+}
+
+/// Cuts operations that do not fit into the send buffer. Objects are made first; then endpoints come that nothing
+/// leads to yet, then verdicts change, then endpoints go that nothing leads to any more. A key that is deleted and
+/// added is so in one transaction.
+pub fn pieces(ops: &[Op], limits: Limits) -> Vec<Cow<'_, [Op]>> {
+    let bytes = |ops: &[Op]| ops.iter().map(batch_bytes).sum::<usize>();
+    if bytes(ops) <= limits.bytes {
+        return if ops.is_empty() { Vec::new() } else { vec![Cow::Borrowed(ops)] };
+    }
+    let mut stages: [Vec<Op>; 5] = Default::default();
+    let replaced = Replaced::new(ops);
+    for op in ops {
+        match op {
+            Op::DeleteChain(_) | Op::DeleteSet(_) => stages[4].push(op.clone()),
+            Op::AddElements { set, elements } if is_verdict(set) => {
+                stages[2].extend(replaced.pairs(set, elements));
+                stages[2].extend(replaced.fresh(set, elements));
+            }
+            Op::AddElements { set, elements } => {
+                stages[1].extend(replaced.fresh(set, elements));
+                stages[1].extend(replaced.pairs(set, elements));
+            }
+            Op::DeleteElements { set, elements } if is_verdict(set) => stages[2].extend(replaced.gone(set, elements)),
+            Op::DeleteElements { set, elements } => stages[3].extend(replaced.gone(set, elements)),
+            _ => stages[0].push(op.clone()),
+        }
+    }
+    let mut pieces: Vec<Cow<'_, [Op]>> = Vec::new();
+    let mut piece: Vec<Op> = Vec::new();
+    let mut used = 0;
+    let mut group: Vec<Op> = Vec::new();
+    for op in stages.into_iter().flatten() {
+        let opens_pair = matches!(&op, Op::DeleteElements { set, elements } if replaced.is_pair(set, elements));
+        group.push(op);
+        if opens_pair {
+            continue;
+        }
+        let size = bytes(&group);
+        if used + size > limits.bytes && !piece.is_empty() {
+            pieces.push(Cow::Owned(std::mem::take(&mut piece)));
+            used = 0;
+        }
+        used += size;
+        piece.append(&mut group);
+    }
+    if !piece.is_empty() {
+        pieces.push(Cow::Owned(piece));
+    }
+    pieces
+}
+
+fn is_verdict(set: &SetRef) -> bool {
+    let data = [Map::Endpoints, Map::NodePortEndpoints, Map::ClusterIps, Map::Hairpin, Map::Allowed];
+    !data.iter().any(|map| set.name == map.name())
+}
+
+/// Elements per operation when operations are cut.
+const STEP: usize = 256;
+
+/// The keys that are deleted and added again.
+struct Replaced<'a> {
+    deleted: HashMap<&'a SetRef, HashMap<&'a [u8], &'a Element>>,
+    added: HashMap<&'a SetRef, HashSet<&'a [u8]>>,
+}
+
+impl<'a> Replaced<'a> {
+    fn new(ops: &'a [Op]) -> Replaced<'a> {
+        let mut replaced = Replaced { deleted: HashMap::new(), added: HashMap::new() };
+        for op in ops {
+            match op {
+                Op::DeleteElements { set, elements } => {
+                    let deleted = replaced.deleted.entry(set).or_default();
+                    deleted.extend(elements.iter().map(|element| (element.key.as_slice(), element)));
+                }
+                Op::AddElements { set, elements } => {
+                    let added = replaced.added.entry(set).or_default();
+                    added.extend(elements.iter().map(|element| element.key.as_slice()));
+                }
+                _ => {}
+            }
+        }
+        replaced
+    }
+
+    fn was_there(&self, set: &SetRef, element: &Element) -> Option<&'a Element> {
+        self.deleted.get(set).and_then(|keys| keys.get(element.key.as_slice())).copied()
+    }
+
+    /// Additions of keys that were not there.
+    fn fresh(&self, set: &SetRef, elements: &[Element]) -> Vec<Op> {
+        let fresh: Vec<Element> = elements.iter().filter(|e| self.was_there(set, e).is_none()).cloned().collect();
+        fresh.chunks(STEP).map(|chunk| Op::AddElements { set: set.clone(), elements: chunk.to_vec() }).collect()
+    }
+
+    /// Deletions and additions of keys that were there, each deletion followed by its addition.
+    fn pairs(&self, set: &SetRef, elements: &[Element]) -> Vec<Op> {
+        let pairs: Vec<(Element, Element)> =
+            elements.iter().filter_map(|e| Some((self.was_there(set, e)?.clone(), e.clone()))).collect();
+        let ops = pairs.chunks(STEP).flat_map(|chunk| {
+            let (old, new): (Vec<_>, Vec<_>) = chunk.iter().cloned().unzip();
+            [
+                Op::DeleteElements { set: set.clone(), elements: old },
+                Op::AddElements { set: set.clone(), elements: new },
+            ]
+        });
+        ops.collect()
+    }
+
+    /// Deletions of keys that do not come again.
+    fn gone(&self, set: &SetRef, elements: &[Element]) -> Vec<Op> {
+        let comes_again =
+            |element: &&Element| self.added.get(set).is_some_and(|keys| keys.contains(element.key.as_slice()));
+        let gone: Vec<Element> = elements.iter().filter(|e| !comes_again(e)).cloned().collect();
+        gone.chunks(STEP).map(|chunk| Op::DeleteElements { set: set.clone(), elements: chunk.to_vec() }).collect()
+    }
+
+    /// Whether a deletion's keys come again.
+    fn is_pair(&self, set: &SetRef, elements: &[Element]) -> bool {
+        let first = elements.first().map(|element| element.key.as_slice());
+        first.is_some_and(|key| self.added.get(set).is_some_and(|keys| keys.contains(key)))
+    }
+}

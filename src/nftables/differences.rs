@@ -1,0 +1,95 @@
+//! The operations of a transaction as people read them, grouped by Service.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::names::Map;
+use super::owner;
+use super::program::Preview;
+use super::read::typed_element;
+use super::rule::nf_family;
+use super::state::State;
+use crate::netlink::model::{NfFamily, Op};
+use crate::objects::Family;
+
+/// One difference between what is wanted and what the kernel holds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Difference {
+    /// The Service port that it belongs to, `namespace/name:port`; none for what all Services share.
+    pub service: Option<String>,
+    /// `ip` or `ip6`.
+    pub family: &'static str,
+    /// `+` is missing in the kernel, `-` is too much there, `~` is there with another value.
+    pub sign: char,
+    /// The object.
+    pub what: String,
+}
+
+/// What a preview comes to. `after` is the state with the plan applied.
+pub fn of(preview: &Preview, after: &State) -> Vec<Difference> {
+    let mut elements: BTreeMap<(NfFamily, Map, Vec<u8>), Change> = BTreeMap::new();
+    let mut differences = Vec::new();
+    for op in &preview.ops {
+        let (set, list, added) = match op {
+            Op::AddElements { set, elements } => (set, elements, true),
+            Op::DeleteElements { set, elements } => (set, elements, false),
+            other => {
+                differences.extend(of_object(other));
+                continue;
+            }
+        };
+        let (Ok(map), Some(family)) = (set.name.parse::<Map>(), family_of(set.family)) else { continue };
+        for element in list {
+            let state = if added { after } else { &preview.before };
+            let text = typed_element(map, family, element).map(|typed| typed.to_string());
+            let change = elements.entry((set.family, map, element.key.to_vec())).or_default();
+            change.owner = owner::of_element(state, family, map, element).map(|name| name.to_string());
+            let side = if added { &mut change.new } else { &mut change.old };
+            *side = Some(text.unwrap_or_else(|| format!("{:02x?}", element.key)));
+        }
+    }
+    differences.extend(elements.into_iter().filter_map(|((family, map, _), change)| change.difference(family, map)));
+    differences.sort();
+    differences
+}
+
+#[derive(Default)]
+struct Change {
+    owner: Option<String>,
+    old: Option<String>,
+    new: Option<String>,
+}
+
+impl Change {
+    fn difference(self, family: NfFamily, map: Map) -> Option<Difference> {
+        let (sign, text) = match (self.old, self.new) {
+            (Some(old), Some(new)) if old == new => return None,
+            (Some(old), Some(new)) => ('~', format!("{old}, wanted {new}")),
+            (None, Some(new)) => ('+', new),
+            (Some(old), None) => ('-', old),
+            (None, None) => return None,
+        };
+        Some(Difference { service: self.owner, family: family.name(), sign, what: format!("{map} {{ {text} }}") })
+    }
+}
+
+/// Chains whose rules differ are emptied first: the flush stands for all of it.
+fn of_object(op: &Op) -> Option<Difference> {
+    let (family, sign, what) = match op {
+        Op::AddTable(table) => (table.family, '+', format!("table {}", table.name)),
+        Op::DeleteTable { family, name } => (*family, '~', format!("table {name} is not one of this version's")),
+        Op::AddChain(chain) => (chain.family, '+', format!("chain {}", chain.name)),
+        Op::DeleteChain(chain) => (chain.family, '-', format!("chain {}", chain.name)),
+        Op::FlushChain(chain) => (chain.family, '~', format!("chain {}: other rules", chain.name)),
+        Op::AddSet(set) => (set.family, '+', format!("map {}", set.name)),
+        Op::DeleteSet(set) => (set.family, '-', format!("map {}", set.name)),
+        Op::FlushSet(set) => (set.family, '~', format!("set {}: other prefixes", set.name)),
+        Op::AddRule(_) | Op::AddElements { .. } | Op::DeleteElements { .. } => return None,
+    };
+    Some(Difference { service: None, family: family.name(), sign, what })
+}
+
+fn family_of(family: NfFamily) -> Option<Family> {
+    Family::BOTH.into_iter().find(|ours| nf_family(*ours) == family)
+}

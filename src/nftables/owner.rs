@@ -1,0 +1,49 @@
+//! Whose an element is.
+
+use super::element::Key;
+use super::names::Map;
+use super::read::typed_element;
+use super::rule::nf_family;
+use super::state::State;
+use crate::netlink::CommitError;
+use crate::netlink::model::{self, Op};
+use crate::objects::Family;
+use crate::plan::{FrontendAddress, PortName, PortPlan};
+
+/// The Service port that the refused part of a transaction belongs to, where it belongs to one.
+pub fn of_refusal(state: &State, ops: &[Op], error: &CommitError) -> Option<PortName> {
+    let (CommitError::Refused { what, .. } | CommitError::Unencodable { what, .. }) = error else { return None };
+    match ops.get(what.op?)? {
+        Op::AddElements { set, elements } | Op::DeleteElements { set, elements } => {
+            let family = Family::BOTH.into_iter().find(|family| nf_family(*family) == set.family)?;
+            of_element(state, family, set.name.parse().ok()?, elements.get(what.element?)?)
+        }
+        _ => None,
+    }
+}
+
+/// The Service port that an element belongs to: as its comment says, or else the one that has its frontend.
+pub fn of_element(state: &State, family: Family, map: Map, element: &model::Element) -> Option<PortName> {
+    if let Some(comment) = &element.comment {
+        return Some(PortName::parse(comment));
+    }
+    let key = typed_element(map, family, element)?.key;
+    state.ports().filter(|port| port.id.family == family).find(|port| has(port, key)).map(|port| port.id.name.clone())
+}
+
+/// Whether a Service port has a frontend or an endpoint with this key.
+fn has(port: &PortPlan, key: Key) -> bool {
+    let by_address = |ip, number| {
+        port.frontends.iter().any(|frontend| frontend.address.ip() == Some(ip) && frontend.address.port() == number)
+    };
+    match key {
+        Key::Frontend(ip, protocol, number)
+        | Key::FrontendSlot(ip, protocol, number, _)
+        | Key::Source(ip, protocol, number, _) => protocol == port.protocol && by_address(ip, number),
+        Key::NodePort(protocol, number) | Key::NodePortSlot(protocol, number, _) => {
+            protocol == port.protocol && port.frontends.iter().any(|f| f.address == FrontendAddress::NodePort(number))
+        }
+        Key::Address(ip) => port.frontends.iter().any(|frontend| frontend.address.ip() == Some(ip)),
+        Key::Pair(ip) => port.cluster.iter().chain(&port.local).any(|endpoint| endpoint.ip == ip),
+    }
+}

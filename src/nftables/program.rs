@@ -1,0 +1,278 @@
+//! Keeps the kernel in step with the plan.
+
+use std::collections::HashSet;
+use std::io;
+use std::ops::AddAssign;
+use std::time::Duration;
+
+use super::cut::{self, Limits};
+use super::names::Map;
+use super::read::{self, Reading};
+use super::state::State;
+use super::transaction::{Transaction, set_ref};
+use super::{clients, owner};
+use crate::netlink::model::{Op, Table};
+use crate::netlink::{CodecKind, CommitError, Connection, ReadError};
+use crate::objects::Family;
+use crate::plan::{NodePlan, PlanChange, PortName, PortPlan};
+
+/// A connection to the kernel, and what it programmed there.
+#[derive(Debug)]
+pub struct Programmer {
+    connection: Connection,
+    state: State,
+    /// Whether the state is what the kernel holds. A failed transaction leaves that open.
+    in_step: bool,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Transactions committed. More than one only for a load that is too large for one.
+    pub transactions: usize,
+    /// Netlink messages sent.
+    pub messages: usize,
+    /// Bytes sent.
+    pub bytes: usize,
+    /// Elements added.
+    pub added: usize,
+    /// Elements deleted.
+    pub deleted: usize,
+    /// Time taken to make the transactions and their messages.
+    pub encode: Duration,
+    /// Time taken by the kernel.
+    pub kernel: Duration,
+    /// The kernel's time for the longest transaction.
+    pub longest: Duration,
+}
+
+impl AddAssign for Applied {
+    fn add_assign(&mut self, more: Applied) {
+        self.transactions += more.transactions;
+        self.messages += more.messages;
+        self.bytes += more.bytes;
+        self.added += more.added;
+        self.deleted += more.deleted;
+        self.encode += more.encode;
+        self.kernel += more.kernel;
+        self.longest = self.longest.max(more.longest);
+    }
+}
+
+/// Why the kernel could not be brought in step. It is as it was before the transaction that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    /// The kernel refused a transaction.
+    #[error("{}{error}", object.as_ref().map(|name| format!("Service {name}: ")).unwrap_or_default())]
+    Commit {
+        /// The Service port that the refused part belongs to, where it belongs to one.
+        object: Option<PortName>,
+        /// What the kernel said.
+        error: Box<CommitError>,
+    },
+    /// The kernel's tables could not be read.
+    #[error("reading the kernel's tables: {0}")]
+    Read(#[from] ReadError),
+    /// A change was given where the last one had failed: now the whole plan is needed.
+    #[error("the last transaction failed: the whole plan has to be applied now")]
+    OutOfStep,
+}
+
+impl SyncError {
+    fn is_about_something_missing(&self) -> bool {
+        matches!(self, SyncError::Commit { error, .. } if matches!(**error, CommitError::Refused { errno: libc::ENOENT, .. }))
+    }
+}
+
+impl Programmer {
+    /// Opens a connection in the current network namespace. Nothing is read or written yet.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn open(codec: CodecKind) -> io::Result<Programmer> {
+        Ok(Programmer { connection: Connection::open(codec)?, state: State::default(), in_step: false })
+    }
+
+    /// What is programmed, as far as it is known.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Whether [`Programmer::change`] can be used; else [`Programmer::replace`] has to be.
+    pub fn is_in_step(&self) -> bool {
+        self.in_step
+    }
+
+    /// Makes the kernel hold this plan and nothing else, whatever it holds now: the tables are read first, and only
+    /// the difference is sent.
+    ///
+    /// # Errors
+    /// See [`SyncError`]. With a load that is cut into several transactions, those before the failed one are in force.
+    pub fn replace(&mut self, node: NodePlan, ports: Vec<PortPlan>) -> Result<Applied, SyncError> {
+        self.in_step = false;
+        let (repairs, change) = self.compare(node, ports)?;
+        let mut applied = Applied::default();
+        self.send(repairs, &mut applied)?;
+        self.send_change(change, &mut applied)?;
+        self.in_step = true;
+        Ok(applied)
+    }
+
+    /// Makes the kernel follow a change of the plan. Without one there is no message at all.
+    ///
+    /// # Errors
+    /// See [`SyncError`].
+    pub fn change(&mut self, change: PlanChange) -> Result<Applied, SyncError> {
+        if !self.in_step {
+            return Err(SyncError::OutOfStep);
+        }
+        self.in_step = false;
+        let mut applied = Applied::default();
+        self.send_change(change, &mut applied)?;
+        self.in_step = true;
+        Ok(applied)
+    }
+
+    /// Deletes the chains and maps that nothing uses any more.
+    ///
+    /// # Errors
+    /// See [`SyncError`].
+    pub fn collect(&mut self) -> Result<Applied, SyncError> {
+        if !self.in_step {
+            return Err(SyncError::OutOfStep);
+        }
+        let transaction = self.state.collect();
+        let mut applied = Applied::default();
+        self.in_step = false;
+        self.send(transaction, &mut applied)?;
+        self.in_step = true;
+        Ok(applied)
+    }
+
+    /// What [`Programmer::replace`] would do, in one list. Nothing is sent; the state is that of the plan afterwards.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn preview(&mut self, node: NodePlan, ports: Vec<PortPlan>) -> Result<Preview, SyncError> {
+        self.in_step = false;
+        let (repairs, change) = self.compare(node, ports)?;
+        let before = self.state.clone();
+        let transaction = self.state.advance(change);
+        let ops = repairs.ops.into_iter().chain(transaction.ops).collect();
+        Ok(Preview { before, ops })
+    }
+
+    /// Deletes svcmap's tables; returns which were there.
+    ///
+    /// # Errors
+    /// See [`SyncError`].
+    pub fn cleanup(&mut self) -> Result<Vec<Family>, SyncError> {
+        self.in_step = false;
+        self.state = State::default();
+        let tables = self.connection.tables()?;
+        let ours = |family: &Family| tables.iter().any(|table| is_ours(table, *family));
+        let found: Vec<Family> = Family::BOTH.into_iter().filter(ours).collect();
+        let ops = found.iter().map(|family| delete_table(*family)).collect();
+        self.send(Transaction { ops, ..Transaction::default() }, &mut Applied::default())?;
+        Ok(found)
+    }
+
+    /// Reads the kernel and works out what differs from the plan.
+    fn compare(&mut self, node: NodePlan, ports: Vec<PortPlan>) -> Result<(Transaction, PlanChange), SyncError> {
+        let Reading { state, repairs } = read::read(&mut self.connection, &node)?;
+        self.state = state;
+        let wanted: HashSet<_> = ports.iter().map(|port| &port.id).collect();
+        let removed = self.state.ports().map(|port| port.id.clone()).filter(|id| !wanted.contains(id)).collect();
+        Ok((repairs, PlanChange { node: Some(node), changed: ports, removed }))
+    }
+
+    /// Cuts the change where it is too large for one transaction, between Service ports.
+    fn send_change(&mut self, change: PlanChange, applied: &mut Applied) -> Result<(), SyncError> {
+        let limits = Limits::new(self.connection.max_batch_bytes());
+        let parts = cut::parts(&self.state, change, limits);
+        if let [_, _, ..] = parts.as_slice() {
+            self.state.reserve(parts.iter().flat_map(|part| &part.changed));
+        }
+        for part in parts {
+            let started = std::time::Instant::now();
+            let transaction = self.state.advance(part);
+            applied.encode += started.elapsed();
+            self.send(transaction, applied)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, mut transaction: Transaction, applied: &mut Applied) -> Result<(), SyncError> {
+        let carried = clients::carried(&mut self.connection, &transaction.carry)?;
+        transaction.ops.extend(carried);
+        let forget = std::mem::take(&mut transaction.forget);
+        let planned = transaction.ops.len();
+        let mut attempt = 1;
+        loop {
+            // an entry may expire between reading and deleting it: then the transaction is refused, and made again
+            let forgotten =
+                if attempt <= 3 { clients::of_endpoints(&mut self.connection, &forget)? } else { Vec::new() };
+            transaction.ops.truncate(planned);
+            let retry = !forgotten.is_empty();
+            transaction.ops.extend(forgotten);
+            match self.commit_all(&transaction.ops, applied) {
+                Err(error) if retry && error.is_about_something_missing() => attempt += 1,
+                other => break other?,
+            }
+        }
+        // packets that were under way while the transaction was committed may have been learned since
+        for _ in 0..3 {
+            let late = clients::of_endpoints(&mut self.connection, &forget)?;
+            if late.is_empty() || self.commit_all(&late, applied).is_ok() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn commit_all(&mut self, ops: &[Op], applied: &mut Applied) -> Result<(), SyncError> {
+        let limits = Limits::new(self.connection.max_batch_bytes());
+        for piece in cut::pieces(ops, limits) {
+            let commit = self.connection.commit(&piece).map_err(|error| self.refused(&piece, error))?;
+            if commit.bytes > 0 {
+                applied.transactions += 1;
+            }
+            applied.messages += commit.messages;
+            applied.bytes += commit.bytes;
+            applied.encode += commit.encode;
+            applied.kernel += commit.kernel;
+            applied.longest = applied.longest.max(commit.kernel);
+            for op in piece.iter() {
+                match op {
+                    Op::AddElements { elements, .. } => applied.added += elements.len(),
+                    Op::DeleteElements { elements, .. } => applied.deleted += elements.len(),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn refused(&self, ops: &[Op], error: CommitError) -> SyncError {
+        SyncError::Commit { object: owner::of_refusal(&self.state, ops, &error), error: Box::new(error) }
+    }
+}
+
+/// What the kernel would be told.
+#[derive(Debug)]
+pub struct Preview {
+    /// What it holds now.
+    pub before: State,
+    /// What would be sent.
+    pub ops: Vec<Op>,
+}
+
+fn is_ours(table: &Table, family: Family) -> bool {
+    let set = set_ref(family, Map::Services);
+    table.family == set.family && table.name == set.table
+}
+
+fn delete_table(family: Family) -> Op {
+    let set = set_ref(family, Map::Services);
+    Op::DeleteTable { family: set.family, name: set.table }
+}
