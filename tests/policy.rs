@@ -70,10 +70,11 @@ fn failures(case: &Case, stack: Stack) -> Vec<String> {
             if world.changes != expected {
                 failures.push(format!("expected {expected:?}, seen {:?}", world.changes));
             }
-            for (service, expected) in local {
-                let seen = world.tracker.local_ready(&ServiceKey::new(NAMESPACE, &service));
-                if seen != expected {
-                    failures.push(format!("expected {expected} local endpoints of {service}, seen {seen}"));
+            for (family, (service, expected)) in stack.families().iter().flat_map(|f| local.iter().map(move |l| (f, l)))
+            {
+                let seen = world.tracker.local_ready(&ServiceKey::new(NAMESPACE, service), *family);
+                if seen != *expected {
+                    failures.push(format!("expected {expected} local {family} endpoints of {service}, seen {seen}"));
                 }
             }
             failures

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use crate::config::ProxyConfig;
-use crate::objects::{EndpointSlice, Node, Service, ServiceKey, SliceKey};
+use crate::objects::{EndpointSlice, Family, Node, Service, ServiceKey, SliceKey};
 use crate::plan::{PlanChange, PortId, PortPlan};
 use crate::policy::{self, Claim, Context, Warning};
 use crate::source::{Change, Snapshot};
@@ -167,10 +167,11 @@ impl Tracker {
         }
     }
 
-    /// How many ready endpoints a Service has on this node: what its health check node port answers (row I3).
-    pub fn local_ready(&self, service: &ServiceKey) -> usize {
+    /// How many ready endpoints of one family a Service has on this node: what its health check node port answers
+    /// (row I3).
+    pub fn local_ready(&self, service: &ServiceKey, family: Family) -> usize {
         let id = self.store.find_service(service);
-        id.map_or(0, |id| policy::health::local_ready(&self.own_node, &self.store.slices(id)))
+        id.map_or(0, |id| policy::health::local_ready(&self.own_node, &self.store.slices(id), family))
     }
 
     fn set_service(&mut self, service: Service) {

@@ -1,9 +1,7 @@
 //! Tracker tests: what is touched, and who has a contested address.
 
 use super::*;
-use crate::objects::{
-    Conditions, Endpoint, Family, Protocol, ServicePort, ServiceType, SlicePort, Target, TrafficPolicy,
-};
+use crate::objects::{Conditions, Endpoint, Protocol, ServicePort, ServiceType, SlicePort, Target, TrafficPolicy};
 use crate::plan::{FrontendAddress, Plan};
 
 fn tracker() -> Tracker {
@@ -107,7 +105,8 @@ fn only_what_is_touched_is_planned_and_what_says_nothing_new_touches_nothing() {
     assert!(change.node.is_some(), "the first change holds the node's part");
     assert_eq!(names(&change), (owned(&["ns/a", "ns/b"]), vec![]));
     assert_eq!(tracker.counts(), Counts { services: 2, proxied: 2, slices: 2, endpoints: 4 });
-    assert_eq!(tracker.local_ready(&key("a")), 1);
+    assert_eq!(tracker.local_ready(&key("a"), Family::V4), 1);
+    assert_eq!(tracker.local_ready(&key("a"), Family::V6), 0);
 
     assert!(!tracker.is_touched());
     tracker.apply(Change::Slice(slice("a", &[("10.0.0.1", "n1"), ("10.0.0.2", "n3")])));

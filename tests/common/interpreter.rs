@@ -71,6 +71,7 @@ fn off_cluster(node: &NodePlan, packet: &Packet, is_pod: bool) -> bool {
 fn find<'a>(plan: &'a Plan, local: &[IpAddr], packet: &Packet) -> Option<(&'a PortPlan, &'a Frontend)> {
     let family = packet.to.ip().family();
     let is_node_port = local.contains(&packet.to.ip())
+        && !packet.to.ip().is_loopback()
         && plan.node.node_port_addresses.iter().any(|network| network.contains(&packet.to.ip()));
     let find = |wanted: &dyn Fn(FrontendAddress) -> bool| {
         let ports = plan.ports.values().filter(|port| port.id.family == family && port.protocol == packet.protocol);
