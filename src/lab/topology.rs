@@ -46,6 +46,8 @@ pub struct Lab {
     /// Which of them belongs to a pod's address, wherever the address is now.
     pods: HashMap<IpAddr, usize>,
     places: HashMap<IpAddr, Place>,
+    /// The node's own addresses.
+    own: Vec<IpAddr>,
     next_port: AtomicU16,
 }
 
@@ -90,6 +92,7 @@ impl Lab {
             far: Vec::new(),
             pods: HashMap::new(),
             places: HashMap::new(),
+            own: node.to_vec(),
             next_port: AtomicU16::new(*SOURCE_PORTS.start()),
         };
         lab.node.sysctl(&SETTINGS)?;
@@ -144,6 +147,22 @@ impl Lab {
             link.map_or(&self.node, |link| &self.far[link]).ip(&script)?;
         }
         Ok(())
+    }
+
+    /// Puts these addresses, and no others but those of its pods and its own, where they shall be now; the rest of the
+    /// world gets the others back.
+    ///
+    /// # Errors
+    /// See [`Lab::place`].
+    pub fn settle(&mut self, wanted: &HashMap<IpAddr, Place>) -> Result<()> {
+        let kept = |address: &IpAddr, place: &Place| match place {
+            Place::Node => self.own.contains(address),
+            place => *place == Place::Pod,
+        };
+        let strays = self.places.iter().filter(|(a, place)| !wanted.contains_key(a) && !kept(a, place));
+        let moves: Vec<_> = strays.map(|(address, _)| (*address, Place::World)).collect();
+        self.place(&moves)?;
+        self.place(&wanted.iter().map(|(address, place)| (*address, *place)).collect::<Vec<_>>())
     }
 
     /// Where an address is now.
@@ -265,8 +284,12 @@ impl Lab {
     }
 }
 
+/// The node's end of a link: pods are behind `pod0`, `pod1` and so on, all else behind `eth0` and so on.
 fn link_name(number: usize) -> String {
-    format!("link{number}")
+    match number.checked_sub(ELSEWHERE + 1) {
+        None => format!("eth{number}"),
+        Some(pod) => format!("pod{pod}"),
+    }
 }
 
 /// The address of one end of a link: `1` is the node's, `2` the other.

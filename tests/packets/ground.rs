@@ -34,7 +34,7 @@ table inet lab {
     th dport 82 reject
   }
   chain postrouting { type nat hook postrouting priority 100;
-    iifname link0 masquerade fully-random
+    iifname eth0 masquerade fully-random
     ct status dnat ip saddr 10.180.0.1 ip daddr 10.180.0.1 masquerade fully-random
     ct status dnat ip6 saddr fd00:180::1 ip6 daddr fd00:180::1 masquerade fully-random
   }

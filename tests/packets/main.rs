@@ -2,7 +2,12 @@
 //!
 //! This ring has a `main` of its own, since a process must enter its namespaces before it has threads.
 
+mod cases;
+#[path = "../common/mod.rs"]
+mod common;
+mod fixture;
 mod ground;
+mod proxy;
 
 use std::process::ExitCode;
 
@@ -10,13 +15,16 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use svcmap::lab;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    // Most of the time they wait: for packets that are dropped to not come back.
+    arguments.test_threads.get_or_insert(8);
     if let Err(error) = lab::enter() {
         eprintln!("packets: none of these tests can run here: {error}");
         return ExitCode::FAILURE;
     }
     let mut trials: Vec<Trial> = Vec::new();
     trials.extend(ground::trials());
+    trials.extend(cases::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
