@@ -137,8 +137,9 @@ impl Lab {
                 let link = self.link(&format!("pod {address}"))?;
                 self.pods.insert(address, link);
             }
-            let before = self.places.insert(address, place).unwrap_or(Place::World);
-            if before != place {
+            let before = self.place_of(address);
+            if before != place && !address.is_loopback() {
+                self.places.insert(address, place);
                 self.change(address, before, "del", &mut scripts);
                 self.change(address, place, "add", &mut scripts);
             }

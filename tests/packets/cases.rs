@@ -38,28 +38,27 @@ pub fn trials() -> Vec<Trial> {
             }
             let ignored = why.is_some();
             let case = case.clone();
-            trials.push(trial(name, move || run(&case, stack)).with_ignored_flag(ignored));
+            trials
+                .push(trial(name, move || fixture::in_a_lab(|lab| run(&case, stack, lab))).with_ignored_flag(ignored));
         }
     }
     trials
 }
 
-fn run(case: &Case, stack: Stack) -> Result<()> {
-    let mut lab = fixture::lab()?;
+fn run(case: &Case, stack: Stack, lab: &mut Lab) -> Result<()> {
     let last = case.steps.len() - 1;
     let snapshot = case.snapshot(last, stack);
     let Look::Flows(flows) = case.look(stack) else {
-        return nothing_is_programmed(case, stack, &lab);
+        return nothing_is_programmed(case, stack, lab);
     };
     ensure!(!flows.is_empty(), "no packet to send");
     lab.settle(&places(case, stack, &flows))?;
-    let mut proxy = Proxy::new(&lab, case.config(stack))?;
+    let mut proxy = start(case, stack, lab)?;
     for step in 0..=last {
         proxy.sync(case.snapshot(step, stack)).with_context(|| format!("step {step}"))?;
     }
     let _servers = lab.serve(&listens(&snapshot, &flows))?;
-    let wrong: Vec<String> =
-        flows.iter().filter_map(|flow| check(&lab, flow).err()).map(|e| format!("{e:#}")).collect();
+    let wrong: Vec<String> = flows.iter().filter_map(|flow| check(lab, flow).err()).map(|e| format!("{e:#}")).collect();
     if wrong.is_empty() {
         return Ok(());
     }
@@ -69,7 +68,7 @@ fn run(case: &Case, stack: Stack) -> Result<()> {
 
 /// The steps leave no element of a map or set that stands for a Service.
 fn nothing_is_programmed(case: &Case, stack: Stack, lab: &Lab) -> Result<()> {
-    let mut proxy = Proxy::new(lab, case.config(stack))?;
+    let mut proxy = start(case, stack, lab)?;
     for step in 0..case.steps.len() {
         proxy.sync(case.snapshot(step, stack))?;
     }
@@ -78,6 +77,16 @@ fn nothing_is_programmed(case: &Case, stack: Stack, lab: &Lab) -> Result<()> {
     ensure!(of_services.is_empty(), "{}\nexpected no Service, seen\n{}", case.row, of_services.join("\n"));
     ensure!(rules.contains("table ip svcmap"), "there is no table at all:\n{rules}");
     Ok(())
+}
+
+/// In one family, the node has no rules yet. In two, it has those of the case before, which are not the ones wanted: the
+/// proxy has to find out what to change.
+fn start(case: &Case, stack: Stack, lab: &Lab) -> Result<Proxy> {
+    let mut proxy = Proxy::start(lab, case.config(stack))?;
+    if stack != Stack::Dual {
+        proxy.clean()?;
+    }
+    Ok(proxy)
 }
 
 fn places(case: &Case, stack: Stack, flows: &[Flow]) -> HashMap<IpAddr, Place> {

@@ -1,7 +1,6 @@
 //! Labs with the cases' node and client pod. Building one takes longer than most cases, so they are used again.
 
 use std::net::IpAddr;
-use std::ops::{Deref, DerefMut};
 use std::sync::Mutex;
 
 use anyhow::Result;
@@ -12,13 +11,15 @@ use crate::common::cases::{NODE_IPS, address};
 
 static IDLE: Mutex<Vec<Lab>> = Mutex::new(Vec::new());
 
-/// A lab that nobody else uses meanwhile.
-pub struct Borrowed(Option<Lab>);
-
-/// A lab with the node `n1` and the pod `P`, which is behind the node's interface `pod0`.
-pub fn lab() -> Result<Borrowed> {
-    let idle = IDLE.lock().expect("no test panics with it").pop();
-    Ok(Borrowed(Some(idle.map_or_else(build, Ok)?)))
+/// Runs `test` in a lab with the node `n1` and the pod `P`, which is behind the node's interface `pod0`. A lab in which
+/// a test failed is not used again.
+pub fn in_a_lab(test: impl FnOnce(&mut Lab) -> Result<()>) -> Result<()> {
+    let idle = || IDLE.lock().expect("nothing panics with it");
+    let used = idle().pop();
+    let mut lab = used.map_or_else(build, Ok)?;
+    test(&mut lab)?;
+    idle().push(lab);
+    Ok(())
 }
 
 fn build() -> Result<Lab> {
@@ -27,26 +28,4 @@ fn build() -> Result<Lab> {
     let mut lab = Lab::new(&node)?;
     lab.add_pod("P", &both("10.0.0.2"))?;
     Ok(lab)
-}
-
-impl Drop for Borrowed {
-    fn drop(&mut self) {
-        if let (Some(lab), Ok(mut idle)) = (self.0.take(), IDLE.lock()) {
-            idle.push(lab);
-        }
-    }
-}
-
-impl Deref for Borrowed {
-    type Target = Lab;
-
-    fn deref(&self) -> &Lab {
-        self.0.as_ref().expect("taken only when dropped")
-    }
-}
-
-impl DerefMut for Borrowed {
-    fn deref_mut(&mut self) -> &mut Lab {
-        self.0.as_mut().expect("taken only when dropped")
-    }
 }

@@ -3,37 +3,39 @@
 use anyhow::{Context, Result};
 use svcmap::config::ProxyConfig;
 use svcmap::lab::Lab;
-use svcmap::netlink::model::{NfFamily, Op, Table};
-use svcmap::netlink::{CodecKind, Connection};
-use svcmap::nftables::state::State;
+use svcmap::netlink::CodecKind;
+use svcmap::nftables::program::{Applied, Programmer};
 use svcmap::source::Snapshot;
 use svcmap::tracker::Tracker;
 
-/// A node's proxy, which has programmed what it was given last.
+/// A node's proxy.
 pub struct Proxy {
     tracker: Tracker,
-    state: State,
-    connection: Connection,
+    programmer: Programmer,
 }
 
 impl Proxy {
-    /// A proxy on the lab's node, which has no rules yet.
-    pub fn new(lab: &Lab, config: ProxyConfig) -> Result<Proxy> {
-        let mut connection = lab.node().run(|| Connection::open(CodecKind::Native))?;
-        let remove = |family| {
-            let table = Table { family, name: "svcmap".into(), flags: 0, comment: None };
-            [Op::AddTable(table.clone()), Op::DeleteTable { family, name: table.name }]
-        };
-        connection.commit(&[NfFamily::IPV4, NfFamily::IPV6].map(remove).concat())?;
-        Ok(Proxy { tracker: Tracker::new(config), state: State::default(), connection })
+    /// A proxy on the lab's node, which may have rules from an earlier one.
+    pub fn start(lab: &Lab, config: ProxyConfig) -> Result<Proxy> {
+        let programmer = lab.node().run(|| Programmer::open(CodecKind::Native))?;
+        Ok(Proxy { tracker: Tracker::new(config), programmer })
+    }
+
+    /// Removes the node's rules.
+    pub fn clean(&mut self) -> Result<()> {
+        self.programmer.cleanup()?;
+        Ok(())
     }
 
     /// Brings the kernel from what it has to what the snapshot asks for.
-    pub fn sync(&mut self, snapshot: Snapshot) -> Result<()> {
+    pub fn sync(&mut self, snapshot: Snapshot) -> Result<Applied> {
         self.tracker.replace(snapshot);
         let (change, _) = self.tracker.take();
-        let transaction = self.state.advance(change);
-        self.connection.commit(&transaction.ops).context("the kernel refused the rules")?;
-        Ok(())
+        let applied = if self.programmer.is_in_step() {
+            self.programmer.change(change)
+        } else {
+            self.programmer.replace(change.node.unwrap_or_default(), change.changed)
+        };
+        applied.context("the rules could not be programmed")
     }
 }

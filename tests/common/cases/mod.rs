@@ -81,16 +81,12 @@ impl Case {
 
     /// All objects of a step, as one JSON document that `svcmap -f` reads.
     pub fn manifests(&self, step: usize, stack: Stack) -> String {
-        let mut items = self.node.manifests(stack);
-        items.extend(self.steps[step].manifests(stack));
-        serde_json::to_string_pretty(&json!({"apiVersion": "v1", "kind": "List", "items": items})).expect("JSON")
+        manifests(&self.node, &self.steps[step], stack)
     }
 
     /// All objects of a step, as they are read from the manifests.
     pub fn snapshot(&self, step: usize, stack: Stack) -> Snapshot {
-        let file = tempfile::Builder::new().suffix(".json").tempfile().expect("a temporary file");
-        std::fs::write(file.path(), self.manifests(step, stack)).expect("a temporary file");
-        svcmap::source::load(&[file.path().to_owned()]).expect("manifests").snapshot
+        snapshot(&self.manifests(step, stack))
     }
 
     /// Where the endpoints of a step are.
@@ -111,6 +107,20 @@ impl Case {
             }
         }
     }
+}
+
+/// All objects, as one JSON document that `svcmap -f` reads.
+pub fn manifests(node: &NodeSettings, given: &Given, stack: Stack) -> String {
+    let mut items = node.manifests(stack);
+    items.extend(given.manifests(stack));
+    serde_json::to_string_pretty(&json!({"apiVersion": "v1", "kind": "List", "items": items})).expect("JSON")
+}
+
+/// What such a document is read as.
+pub fn snapshot(manifests: &str) -> Snapshot {
+    let file = tempfile::Builder::new().suffix(".json").tempfile().expect("a temporary file");
+    std::fs::write(file.path(), manifests).expect("a temporary file");
+    svcmap::source::load(&[file.path().to_owned()]).expect("manifests").snapshot
 }
 
 fn local_counts(expect: &str) -> BTreeMap<String, usize> {
