@@ -146,3 +146,83 @@ impl Topology {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::Name;
+
+    /// Reads endpoints such as `L1r:a@n1`: here or elsewhere (`L`, `R`), a number, the state (`r` ready, `t` terminating
+    /// and serving, `d` terminating, `u` not ready, `s` not ready but serving), a hint for a zone, one for a node.
+    fn parse(text: &str) -> Vec<(Endpoint, Conditions, Hints)> {
+        let hint = |text: &str| if text.is_empty() { vec![] } else { vec![Name::from(text)] };
+        let endpoint = |word: &str| {
+            let (rest, node) = word.split_once('@').unwrap_or((word, ""));
+            let (rest, zone) = rest.split_once(':').unwrap_or((rest, ""));
+            let state = rest.as_bytes()[2];
+            (
+                Endpoint { ip: [10, 180, 0, rest.as_bytes()[1] - b'0'].into(), port: 80, local: rest.starts_with('L') },
+                Conditions {
+                    ready: state == b'r',
+                    serving: b"rts".contains(&state),
+                    terminating: b"td".contains(&state),
+                },
+                Hints { zones: hint(zone), nodes: hint(node) },
+            )
+        };
+        text.split_whitespace().map(endpoint).collect()
+    }
+
+    fn numbers(endpoints: &[Endpoint]) -> String {
+        let last = |endpoint: &Endpoint| endpoint.ip.to_string().rsplit('.').next().unwrap_or("").to_owned();
+        endpoints.iter().map(last).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The cases K (and T) of `tests/data/cases`, as sets: the node `n1` in a zone, its endpoints, the cluster's set,
+    /// the local one, and whether there is any endpoint.
+    #[test]
+    fn endpoints_are_sorted_into_the_sets_of_the_policies() {
+        for (id, zone, given, cluster, local, has_any) in [
+            ("none", "a", "", "", "", false),
+            ("K01", "a", "R1r:a R2r:b R3r:c R4r:a", "1 4", "", true),
+            ("K02", "a", "R1r:a R2r:b R3r:c R4u:a", "1", "", true),
+            ("K03", "a", "R1u:a R2r:b R3r:c R4u:a", "2 3", "", true),
+            ("K04", "a", "R1r:a R2r:b R3r R4r:a", "1 2 3 4", "", true),
+            ("K04b", "a", "R1r:a R2r:b R3u", "1", "", true),
+            ("K05", "", "R1r:a R2r:b", "1 2", "", true),
+            ("K06", "b", "R1r:a", "1", "", true),
+            ("K08", "a", "L1r:a L2r:b R3r:c R4r:a", "1 4", "1 2", true),
+            ("K10", "a", "L1r:a@n1 R2r:b@n2 R3r:c@n3 R4r:a@n4", "1", "1", true),
+            ("K11", "a", "R2r:b@n2 R3r:c@n3 R4r:a@n4", "4", "", true),
+            ("K12", "a", "L1r:a@n1 R2r", "1 2", "1", true),
+            ("K16", "", "L1r R2r", "1 2", "1", true),
+            ("K17", "", "L1u R2s", "", "", false),
+            ("K18", "", "L1u R2r", "2", "", true),
+            ("K19", "", "L1t R2t", "1 2", "1", true),
+            ("K22", "", "R1r R2r", "1 2", "", true),
+            ("K23", "", "R1t R2t", "1 2", "", true),
+            ("K27", "a", "L1t:b R2t:c", "1 2", "1", true),
+            ("T01", "", "L1r L2r L3t L4d R5r", "1 2 5", "1 2", true),
+            ("T02", "", "L1t L2d R5r", "5", "1", true),
+            ("T04", "", "L1d R2d", "", "", false),
+        ] {
+            let context = Context {
+                node_name: "n1".into(),
+                zone: Some(Name::from(zone)).filter(|zone| !zone.is_empty()),
+                ..Context::default()
+            };
+            let given = parse(given);
+            let candidates: Vec<Candidate<'_>> = given
+                .iter()
+                .map(|(endpoint, conditions, hints)| Candidate {
+                    endpoint: *endpoint,
+                    conditions: *conditions,
+                    hints: Some(hints),
+                })
+                .collect();
+            let pools = categorise(&context, &candidates);
+            let seen = (numbers(&pools.cluster), numbers(&pools.local), pools.has_any);
+            assert_eq!(seen, (cluster.to_owned(), local.to_owned(), has_any), "{id}: cluster, local, has any");
+        }
+    }
+}

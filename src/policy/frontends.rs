@@ -188,3 +188,92 @@ fn same_port(a: &ServicePort, b: &ServicePort) -> bool {
 fn same_node_port(a: &ServicePort, b: &ServicePort) -> bool {
     a.protocol == b.protocol && a.node_port == b.node_port && b.node_port != 0
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::objects::{ServiceKey, ServiceType, Target, TrafficPolicy};
+
+    pub fn service(cluster_ips: &[&str]) -> Service {
+        Service {
+            key: ServiceKey::new("ns", "svc"),
+            created: None,
+            other_proxy: false,
+            kind: ServiceType::ClusterIp,
+            cluster_ips: cluster_ips.iter().map(|ip| ip.parse().unwrap()).collect(),
+            external_ips: Vec::new(),
+            load_balancer_ips: Vec::new(),
+            source_ranges: Vec::new(),
+            ports: Vec::new(),
+            internal_policy: TrafficPolicy::Cluster,
+            external_policy: TrafficPolicy::Cluster,
+            affinity: None,
+            health_check_node_port: 0,
+            selector: Vec::new(),
+            publish_not_ready: false,
+        }
+    }
+
+    fn port(name: &str, protocol: Protocol, port: u16, node_port: u16) -> ServicePort {
+        ServicePort { name: name.into(), protocol, port, node_port, target: Target::Number(0) }
+    }
+
+    fn claims_of(service: &Service) -> Vec<String> {
+        claims(service).iter().map(Claim::to_string).collect()
+    }
+
+    /// Row B1: without a ClusterIP of a family the Service's other addresses of it do not count either.
+    #[test]
+    fn a_family_without_a_cluster_ip_is_left_out() {
+        let mut service = service(&["172.30.0.1"]);
+        service.ports = vec![port("", Protocol::Tcp, 80, 30080)];
+        service.external_ips = vec!["203.0.113.5".parse().unwrap(), "2001:db8::5".parse().unwrap()];
+        service.load_balancer_ips = vec!["2001:db8::6".parse().unwrap()];
+        assert_eq!(claims_of(&service), ["172.30.0.1:80/tcp", "203.0.113.5:80/tcp", "IPv4 node port 30080/tcp"]);
+        service.cluster_ips.push("fd00::1".parse().unwrap());
+        assert_eq!(
+            claims_of(&service)[3..],
+            ["[fd00::1]:80/tcp", "[2001:db8::6]:80/tcp", "[2001:db8::5]:80/tcp", "IPv6 node port 30080/tcp"]
+        );
+        for unproxied in [
+            Service { other_proxy: true, ..service.clone() },
+            Service { kind: ServiceType::ExternalName, ..service.clone() },
+            Service { cluster_ips: Vec::new(), ..service.clone() },
+        ] {
+            assert_eq!(claims_of(&unproxied), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn of_two_ports_that_collide_the_earlier_is_served() {
+        let mut service = service(&["172.30.0.1"]);
+        service.ports = vec![
+            port("a", Protocol::Tcp, 80, 30080),
+            port("a", Protocol::Tcp, 81, 30081),
+            port("b", Protocol::Tcp, 80, 30082),
+            port("c", Protocol::Tcp, 82, 30080),
+            port("d", Protocol::Udp, 80, 30080),
+            port("e", Protocol::Tcp, 81, 0),
+            port("f", Protocol::Tcp, 83, 0),
+        ];
+        assert_eq!(
+            claims_of(&service),
+            [
+                "172.30.0.1:80/tcp",
+                "IPv4 node port 30080/tcp",
+                "IPv4 node port 30082/tcp",
+                "172.30.0.1:82/tcp",
+                "172.30.0.1:80/udp",
+                "IPv4 node port 30080/udp",
+                "172.30.0.1:81/tcp",
+                "172.30.0.1:83/tcp",
+            ]
+        );
+        let seen: Vec<String> = collisions(&service).iter().map(Warning::to_string).collect();
+        let starts = ["spec.ports[1].name: \"a\"", "spec.ports[2].port:", "spec.ports[3].nodePort:"];
+        assert_eq!(seen.len(), starts.len(), "{seen:?}");
+        for (warning, start) in seen.iter().zip(starts) {
+            assert!(warning.starts_with(&format!("Service ns/svc: {start}")), "{warning:?} does not name {start:?}");
+        }
+    }
+}

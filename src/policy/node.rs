@@ -116,3 +116,124 @@ fn loopback(family: Family) -> IpNet {
         Family::V6 => Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128).into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> ProxyConfig {
+        ProxyConfig {
+            node_name: "n1".into(),
+            node_ips: vec!["198.51.100.1".parse().unwrap()],
+            cluster_cidrs: networks(&["10.0.0.0/8", "10.0.0.0/9", "fd00:10::/48"]),
+            ..ProxyConfig::default()
+        }
+    }
+
+    fn node(addresses: &[&str]) -> Node {
+        Node {
+            name: "n1".into(),
+            addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
+            pod_cidrs: networks(&["10.7.0.0/24", "fd00:10:7::/64"]),
+            zone: None,
+        }
+    }
+
+    fn networks(texts: &[&str]) -> Vec<IpNet> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn warnings(config: &ProxyConfig, node: &Node) -> Vec<String> {
+        plan(config, Some(node), &[]).1.iter().map(Warning::to_string).collect()
+    }
+
+    #[test]
+    fn the_nodes_addresses_are_the_first_of_each_family() {
+        for (listed, expected) in [
+            (&["192.168.0.2", "192.168.1.2", "2001:db8::1", "2001:db8::2"][..], &["192.168.0.2", "2001:db8::1"][..]),
+            (&["2001:db8::1", "192.168.0.2"], &["192.168.0.2", "2001:db8::1"]),
+            (&["127.0.0.1", "::1", "192.168.0.2"], &["192.168.0.2"]),
+            (&[], &["198.51.100.1"]),
+        ] {
+            let (plan, warnings) = plan(&config(), Some(&node(listed)), &[]);
+            let seen: Vec<String> = plan.node_ips.iter().map(IpAddr::to_string).collect();
+            assert_eq!((seen, warnings), (expected.iter().map(|ip| ip.to_string()).collect(), vec![]), "{listed:?}");
+            let addresses: Vec<IpNet> = plan.node_ips.iter().map(|ip| IpNet::from(*ip)).collect();
+            assert_eq!(plan.node_port_addresses, addresses, "primary (row F2)");
+        }
+        assert_eq!(plan(&config(), None, &[]).0.node_ips, vec!["198.51.100.1".parse::<IpAddr>().unwrap()]);
+        let nothing = ProxyConfig { node_ips: Vec::new(), ..config() };
+        assert_eq!(plan(&nothing, None, &[]).1, vec![Warning::NoNodeAddress { node: "n1".into() }]);
+    }
+
+    /// Rows F1–F4: a family that the list leaves out has all addresses, unless it is there and cannot be served.
+    #[test]
+    fn node_ports_are_served_on_what_is_listed() {
+        for (listed, expected, told) in [
+            (&["192.168.0.0/16", "2001:db8::/32"][..], &["192.168.0.0/16", "2001:db8::/32"][..], &[][..]),
+            (&["192.168.0.0/16"], &["192.168.0.0/16", "::/0"], &["no IPv6 prefix is listed"]),
+            (&["2001:db8::/32"], &["0.0.0.0/0", "2001:db8::/32"], &["no IPv4 prefix is listed"]),
+            (&["0.0.0.0/0", "::/0"], &["0.0.0.0/0", "::/0"], &[]),
+            (&["192.168.0.0/17", "192.168.0.0/24", "192.168.128.0/17", "::/0"], &["192.168.0.0/16", "::/0"], &[]),
+            (&["127.0.0.0/8", "::1/128"], &[], &["127.0.0.0/8: node ports", "::1/128: node ports"]),
+            (&["127.0.0.1/32", "192.168.0.0/16", "::/0"], &["192.168.0.0/16", "::/0"], &["127.0.0.1/32: node ports"]),
+        ] {
+            let config = ProxyConfig { node_port_addresses: NodePortAddresses::Networks(networks(listed)), ..config() };
+            let both = node(&["192.168.0.2", "2001:db8::1"]);
+            assert_eq!(plan(&config, Some(&both), &[]).0.node_port_addresses, networks(expected), "{listed:?}");
+            let warnings = warnings(&config, &both);
+            assert_eq!(warnings.len(), told.len(), "{listed:?}: {warnings:?}");
+            for (warning, told) in warnings.iter().zip(told) {
+                assert!(warning.contains(told), "{listed:?}: {told:?} is not in {warning:?}");
+            }
+        }
+        let config =
+            ProxyConfig { node_port_addresses: NodePortAddresses::Networks(networks(&["192.168.0.0/16"])), ..config() };
+        assert_eq!(warnings(&config, &node(&["192.168.0.2"])), [""; 0], "a node without IPv6 needs no IPv6 prefix");
+    }
+
+    /// Row E12.
+    #[test]
+    fn pods_are_told_from_others_as_configured() {
+        let detectors = |detect_local, cluster_cidrs: &[&str], node: Option<&Node>| {
+            let config = ProxyConfig { detect_local, cluster_cidrs: networks(cluster_cidrs), ..config() };
+            let (plan, warnings) = plan(&config, node, &[]);
+            (plan.detector_v4, plan.detector_v6, warnings)
+        };
+        let sources = |texts: &[&str]| Detector::Sources(networks(texts));
+        let (v4_only, both) = (node(&["192.168.0.2"]), node(&["192.168.0.2", "2001:db8::1"]));
+        let no_v6 = Warning::NoDetector { setting: "clusterCIDR", family: Family::V6 };
+        for (cidrs, of, expected) in [
+            (
+                &["10.0.0.0/8", "10.0.0.0/9", "fd00::/48", "fd01::/48"][..],
+                &both,
+                (sources(&["10.0.0.0/8"]), sources(&["fd00::/48"]), vec![]),
+            ),
+            (&["10.0.0.0/8"], &both, (sources(&["10.0.0.0/8"]), Detector::None, vec![no_v6])),
+            (&["10.0.0.0/8"], &v4_only, (sources(&["10.0.0.0/8"]), Detector::None, vec![])),
+        ] {
+            assert_eq!(detectors(DetectLocal::ClusterCidr, cidrs, Some(of)), expected, "{cidrs:?}");
+        }
+        assert_eq!(
+            detectors(DetectLocal::NodeCidr, &["10.0.0.0/8"], Some(&both)),
+            (sources(&["10.7.0.0/24"]), sources(&["fd00:10:7::/64"]), vec![])
+        );
+        let (v4, v6, warnings) = detectors(DetectLocal::NodeCidr, &["10.0.0.0/8"], None);
+        assert_eq!((v4, v6, warnings.len()), (Detector::None, Detector::None, 1), "{warnings:?}");
+        for (mode, expected) in [
+            (DetectLocal::BridgeInterface("cni0".into()), InterfaceMatch::Exact("cni0".into())),
+            (DetectLocal::InterfaceNamePrefix("cali".into()), InterfaceMatch::Prefix("cali".into())),
+        ] {
+            let expected = Detector::Interface(expected);
+            assert_eq!(detectors(mode, &[], Some(&both)), (expected.clone(), expected, vec![]));
+        }
+    }
+
+    #[test]
+    fn the_masquerade_mark_is_one_bit() {
+        for bit in 0..32 {
+            let plan = plan(&ProxyConfig { masquerade_bit: bit, ..config() }, None, &[]).0;
+            assert_eq!((plan.masquerade_mark.count_ones(), plan.masquerade_mark.trailing_zeros()), (1, bit.into()));
+        }
+    }
+}

@@ -45,3 +45,42 @@ pub fn aggregate(networks: impl IntoIterator<Item = IpNet>) -> Vec<IpNet> {
     networks.sort();
     networks
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::NodePlan;
+    use crate::policy::frontends::tests::service;
+
+    /// Rows F7, F8, A14.
+    #[test]
+    fn the_sources_of_a_family_are_its_ranges_and_perhaps_the_addresses_themselves() {
+        let context = Context {
+            node: NodePlan { node_ips: vec!["192.168.0.2".parse().unwrap()], ..NodePlan::default() },
+            ..Context::default()
+        };
+        for (ranges, v4, v6) in [
+            (&[][..], None, None),
+            (&["203.0.113.0/25"], Some(&["203.0.113.0/25"][..]), None),
+            (&["203.0.113.0/25", "203.0.113.0/24", "203.0.113.7/32"], Some(&["203.0.113.0/24"]), None),
+            (&["192.168.0.0/24"], Some(&["1.2.3.4/32", "5.6.7.8/32", "192.168.0.0/24"]), None),
+            (&["0.0.0.0/0", "fd00::/16"], Some(&["0.0.0.0/0"]), Some(&["fd00::/16"][..])),
+            (&["2001:db8::/32"], None, Some(&["2001:db8::/32"])),
+        ] {
+            let mut service = service(&["172.30.0.1", "fd00::1"]);
+            service.load_balancer_ips = ["1.2.3.4", "2001:db8::4", "5.6.7.8"].map(|ip| ip.parse().unwrap()).to_vec();
+            service.source_ranges = ranges.iter().map(|range| range.parse().unwrap()).collect();
+            for (family, expected) in [(Family::V4, v4), (Family::V6, v6)] {
+                let seen = allowed(&context, &service, family)
+                    .map(|sources| sources.iter().map(|source| source.to_string()).collect::<Vec<_>>());
+                let expected = expected.map(|sources| sources.iter().map(|s| s.to_string()).collect::<Vec<_>>());
+                assert_eq!(seen, expected, "{ranges:?} in {family}");
+            }
+            let open = open_families(&service).iter().map(Warning::to_string).collect::<Vec<_>>();
+            let one_family = !ranges.is_empty() && v4.is_some() != v6.is_some();
+            assert_eq!(open.len(), usize::from(one_family), "{ranges:?}: {open:?}");
+            service.load_balancer_ips.clear();
+            assert_eq!(allowed(&context, &service, Family::V4), None, "no address, no range");
+        }
+    }
+}
