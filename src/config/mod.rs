@@ -1,8 +1,24 @@
 //! What the operator configured.
 
+mod duration;
+mod effective;
+mod file;
+mod flags;
+mod host;
+mod validate;
+
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+
+pub use duration::{DurationError, GoDuration};
+pub use effective::{ConfigError, Effective, effective};
+pub use file::{
+    ClientConnection, Conntrack, DetectLocalFields, Iptables, Ipvs, KubeProxyConfiguration, LogOptions, LogRouting,
+    Logging, Nftables, VModule, Winkernel,
+};
+pub use flags::ProxyFlags;
+pub use validate::FieldError;
 
 /// How pods' traffic is told from other traffic: `detectLocalMode` with what it needs (behaviour row E12).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
