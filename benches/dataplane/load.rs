@@ -1,0 +1,152 @@
+//! Loading, changing, restarting.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use svcmap::config::ProxyConfig;
+use svcmap::netlink::CodecKind;
+use svcmap::nftables::program::{Applied, Programmer};
+use svcmap::nftables::text;
+use svcmap::objects::{EndpointSlice, Service};
+use svcmap::source::generate::{self, Options};
+use svcmap::source::{Change, Snapshot};
+use svcmap::tracker::Tracker;
+
+use crate::report::{Row, Size};
+
+/// Changes of each kind; the median is taken.
+const CHANGES: usize = 51;
+
+/// A cluster of this size and the configuration of its first node.
+pub fn cluster(size: Size) -> (Snapshot, ProxyConfig) {
+    let options = Options { services: size.0, endpoints: size.1, ..Options::default() };
+    let config = ProxyConfig {
+        node_name: options.node.clone(),
+        cluster_cidrs: generate::pod_cidrs().to_vec(),
+        ..ProxyConfig::default()
+    };
+    (generate::generate(&options).expect("the size fits into the address plan"), config)
+}
+
+/// Everything but the connections; the ruleset is left loaded.
+pub fn measure(size: Size) -> anyhow::Result<Row> {
+    let (snapshot, config) = cluster(size);
+    let samples: Vec<(Service, EndpointSlice)> = (0..CHANGES)
+        .filter_map(|i| {
+            let service = snapshot.services.get(i * snapshot.services.len() / CHANGES)?;
+            let slice = snapshot.slices.iter().find(|slice| slice.service_key() == service.key)?;
+            Some((service.clone(), slice.clone()))
+        })
+        .collect();
+    let mut tracker = Tracker::new(config);
+    let kernel_before = kernel_memory()?;
+    let started = Instant::now();
+    tracker.replace(snapshot);
+    let (change, _) = tracker.take();
+    let plan = started.elapsed().as_secs_f64();
+    let node = change.node.unwrap_or_default();
+    let mut programmer = Programmer::open(CodecKind::Native)?;
+    let applied = programmer.replace(node.clone(), change.changed)?;
+    let rss = peak_rss()?;
+    let kernel_memory = kernel_memory()? - kernel_before;
+
+    let replace = changes(&samples, &mut tracker, &mut programmer, |(_, slice)| {
+        let mut slice = slice.clone();
+        slice.endpoints[0].address = "10.128.255.1".parse().expect("an address");
+        vec![Change::Slice(slice)]
+    })?;
+    changes(&samples, &mut tracker, &mut programmer, |(_, slice)| vec![Change::Slice(slice.clone())])?;
+    let remove_service = changes(&samples, &mut tracker, &mut programmer, |(service, slice)| {
+        vec![Change::ServiceGone(service.key.clone()), Change::SliceGone(slice.key.clone())]
+    })?;
+    let add_service = changes(&samples, &mut tracker, &mut programmer, |(service, slice)| {
+        vec![Change::Slice(slice.clone()), Change::Service(service.clone())]
+    })?;
+
+    let ports: Vec<_> = programmer.state().ports().cloned().collect();
+    let started = Instant::now();
+    let mut restarted = Programmer::open(CodecKind::Native)?;
+    let again = restarted.replace(node, ports)?;
+    let adopt = started.elapsed().as_secs_f64();
+    anyhow::ensure!(again.bytes == 0, "a restart found something to change: {again:?}");
+    Ok(Row {
+        size,
+        elements: applied.added,
+        plan,
+        encode: applied.encode.as_secs_f64(),
+        commit: applied.kernel.as_secs_f64(),
+        longest_commit: applied.longest.as_secs_f64(),
+        transactions: applied.transactions,
+        nft: nft(&programmer)?,
+        replace,
+        add_service,
+        remove_service,
+        adopt,
+        rss,
+        kernel_memory,
+        bare: 0.0,
+        direct: 0.0,
+        connections: [0.0; 3],
+    })
+}
+
+/// Medians over all samples: the kernel's time, and the time from the event to the commit.
+fn changes(
+    samples: &[(Service, EndpointSlice)],
+    tracker: &mut Tracker,
+    programmer: &mut Programmer,
+    events: impl Fn(&(Service, EndpointSlice)) -> Vec<Change>,
+) -> anyhow::Result<(f64, f64)> {
+    let (mut kernel, mut whole) = (Vec::new(), Vec::new());
+    for sample in samples {
+        let events = events(sample);
+        let started = Instant::now();
+        events.into_iter().for_each(|event| tracker.apply(event));
+        let applied: Applied = programmer.change(tracker.take().0)?;
+        whole.push(started.elapsed().as_secs_f64());
+        kernel.push(applied.kernel.as_secs_f64());
+        anyhow::ensure!(applied.transactions == 1, "a change took {} transactions", applied.transactions);
+    }
+    Ok((median(kernel), median(whole)))
+}
+
+/// `nft -f` of what is programmed, in a network namespace of its own.
+fn nft(programmer: &Programmer) -> anyhow::Result<Option<f64>> {
+    let path = std::env::temp_dir().join(format!("svcmap-bench-{}.nft", std::process::id()));
+    text::write(programmer.state(), &mut std::io::BufWriter::new(std::fs::File::create(&path)?))?;
+    // `sh` says when nft begins and ends, so that making the namespace is not counted
+    let script = "date +%s.%N; nft -f \"$1\" && date +%s.%N";
+    let output = Command::new("unshare")
+        .args(["-n", "sh", "-c", script, "sh"])
+        .arg(&path)
+        .stderr(Stdio::inherit())
+        .output();
+    std::fs::remove_file(&path)?;
+    let output = output?;
+    let stamps: Vec<f64> = String::from_utf8(output.stdout)?.lines().filter_map(|line| line.parse().ok()).collect();
+    Ok(match stamps.as_slice() {
+        [begin, end] => Some(end - begin),
+        _ => None,
+    })
+}
+
+/// The middle one.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn peak_rss() -> anyhow::Result<u64> {
+    Ok(1024 * field("/proc/self/status", "VmHWM:")?)
+}
+
+fn kernel_memory() -> anyhow::Result<i64> {
+    Ok(1024 * (field("/proc/meminfo", "Slab:")? + field("/proc/meminfo", "VmallocUsed:")?) as i64)
+}
+
+/// The number behind a name in one of the kernel's files, in KiB.
+fn field(path: &str, name: &str) -> anyhow::Result<u64> {
+    let text = std::fs::read_to_string(path)?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    Ok(line.and_then(|rest| rest.split_whitespace().next()).unwrap_or_default().parse()?)
+}

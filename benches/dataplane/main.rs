@@ -1,0 +1,83 @@
+//! `./dev bench`: one table of what the dataplane costs, from 100 to 100,000 Services.
+//!
+//! Every row is measured in a process of its own, in a fresh network namespace: `nft -f` of the same ruleset beside
+//! svcmap's own load, a connection through a Service beside a direct one. On a shared machine only the ratios mean
+//! much; nothing here fails because of the clock.
+
+mod connections;
+mod load;
+mod report;
+
+use std::process::{Command, Stdio};
+
+use report::{Row, Size};
+
+/// Services × endpoints each.
+const SIZES: [Size; 13] = [
+    Size(100, 1),
+    Size(100, 10),
+    Size(1_000, 1),
+    Size(1_000, 10),
+    Size(5_000, 1),
+    Size(5_000, 10),
+    Size(5_000, 50),
+    Size(20_000, 1),
+    Size(20_000, 10),
+    Size(45_000, 1),
+    Size(45_000, 10),
+    Size(100_000, 1),
+    Size(100_000, 10),
+];
+
+fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    match arguments.first().map(String::as_str) {
+        Some("--row") => {
+            let row = measure(Size::parse(&arguments[1])?)?;
+            println!("{}", serde_json::to_string(&row)?);
+            Ok(())
+        }
+        Some("--help" | "-h") => {
+            println!("cargo bench --bench dataplane [-- SERVICESxENDPOINTS …]   (all sizes without any)");
+            Ok(())
+        }
+        _ => all(&arguments),
+    }
+}
+
+fn all(sizes: &[String]) -> anyhow::Result<()> {
+    let sizes = match sizes {
+        [] => SIZES.to_vec(),
+        some => some.iter().map(|text| Size::parse(text)).collect::<anyhow::Result<_>>()?,
+    };
+    report::print_header();
+    let mut rows = Vec::new();
+    for size in sizes {
+        let output = Command::new(std::env::current_exe()?)
+            .args(["--row", &size.to_string()])
+            .stderr(Stdio::inherit())
+            .output()?;
+        anyhow::ensure!(output.status.success(), "{size}: {}", output.status);
+        let row: Row = serde_json::from_slice(&output.stdout)?;
+        report::print_row(&row);
+        rows.push(row);
+    }
+    report::print_notes(&rows);
+    Ok(())
+}
+
+fn measure(size: Size) -> anyhow::Result<Row> {
+    enter_namespace()?;
+    let mut row = load::measure(size)?;
+    connections::measure(size, &mut row)?;
+    Ok(row)
+}
+
+/// A network namespace of its own: as root without a user namespace, since the send buffer can then be as large as a
+/// daemon's on a node.
+fn enter_namespace() -> anyhow::Result<()> {
+    if nix::unistd::geteuid().is_root() && nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_ok() {
+        return Ok(());
+    }
+    Ok(svcmap::lab::enter()?)
+}

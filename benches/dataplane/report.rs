@@ -1,0 +1,118 @@
+//! The table.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Services × endpoints each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Size(pub usize, pub usize);
+
+impl Size {
+    /// Reads `5000x50`.
+    pub fn parse(text: &str) -> anyhow::Result<Size> {
+        let (services, endpoints) =
+            text.split_once('x').ok_or_else(|| anyhow::anyhow!("{text}: expected SERVICESxENDPOINTS"))?;
+        Ok(Size(services.parse()?, endpoints.parse()?))
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}", self.0, self.1)
+    }
+}
+
+/// One row; times in seconds, memory in bytes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    pub size: Size,
+    pub elements: usize,
+    /// From parsed objects to the plan.
+    pub plan: f64,
+    /// From the plan to bytes.
+    pub encode: f64,
+    /// In the kernel.
+    pub commit: f64,
+    pub longest_commit: f64,
+    pub transactions: usize,
+    /// `nft -f` of the same ruleset; none where nft is missing.
+    pub nft: Option<f64>,
+    /// One endpoint replaced by another: the kernel's time, and from the event to the commit.
+    pub replace: (f64, f64),
+    pub add_service: (f64, f64),
+    pub remove_service: (f64, f64),
+    /// A restart that finds everything in place.
+    pub adopt: f64,
+    /// The process's peak, after the first load.
+    pub rss: u64,
+    /// Slab and vmalloc that the load took.
+    pub kernel_memory: i64,
+    /// A new connection: direct without any ruleset, direct with it, and to the first, middle and last Service.
+    pub bare: f64,
+    pub direct: f64,
+    pub connections: [f64; 3],
+}
+
+const HEADER: [&str; 17] = [
+    "size", "elements", "plan", "encode", "commit", "longest", "total", "nft -f", "ratio", "replace", "add", "remove",
+    "restart", "RSS", "kernel", "direct", "Service first/middle/last",
+];
+
+/// Prints what the columns are.
+pub fn print_header() {
+    println!("plan, encode, commit: a cold start from parsed objects; longest: the longest single commit; total: their sum.");
+    println!("nft -f: the same ruleset as text; ratio: nft / total. replace, add, remove: the kernel's time for one");
+    println!("endpoint replaced, one Service added, one removed (from the event to the commit in brackets), medians.");
+    println!("restart: adopting what is there. RSS: peak after the load. kernel: slab and vmalloc. direct: a new UDP flow");
+    println!("to a pod, without a ruleset; Service: the same through the first, middle, last Service, as a multiple of it");
+    println!("(and of a direct one with the ruleset loaded).\n");
+    println!("| {} |", HEADER.join(" | "));
+    println!("|{}", " ---: |".repeat(HEADER.len()));
+}
+
+/// Prints one row.
+pub fn print_row(row: &Row) {
+    let total = row.plan + row.encode + row.commit;
+    let pair = |(kernel, whole): (f64, f64)| format!("{} ({})", time(kernel), time(whole));
+    let multiples = |base: f64| row.connections.map(|c| format!("{:.2}", c / base)).join("/");
+    println!(
+        "| {} | {} | {} | {} | {} in {} | {} | {} | {} | {} | {} | {} | {} | {} | {:.1} MiB | {:.1} MiB | {} | {} ({}) |",
+        row.size,
+        row.elements,
+        time(row.plan),
+        time(row.encode),
+        time(row.commit),
+        row.transactions,
+        time(row.longest_commit),
+        time(total),
+        row.nft.map_or_else(|| "–".into(), time),
+        row.nft.map_or_else(|| "–".into(), |nft| format!("{:.1}×", nft / total)),
+        pair(row.replace),
+        pair(row.add_service),
+        pair(row.remove_service),
+        time(row.adopt),
+        row.rss as f64 / f64::from(1 << 20),
+        row.kernel_memory as f64 / f64::from(1 << 20),
+        time(row.bare),
+        multiples(row.bare),
+        multiples(row.direct),
+    );
+}
+
+/// Prints what follows from the rows together.
+pub fn print_notes(rows: &[Row]) {
+    let find = |services, endpoints| rows.iter().find(|row| row.size == Size(services, endpoints));
+    if let (Some(few), Some(many)) = (find(100_000, 1), find(100_000, 10)) {
+        let each = (many.rss.saturating_sub(few.rss)) as f64 / 900_000.0;
+        println!("\nMemory of the process per endpoint beyond one per Service: {each:.0} bytes.");
+    }
+}
+
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s >= 1.0 => format!("{s:.2} s"),
+        s if s >= 0.001 => format!("{:.2} ms", s * 1e3),
+        s => format!("{:.2} µs", s * 1e6),
+    }
+}
