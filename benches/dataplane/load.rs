@@ -116,11 +116,8 @@ fn nft(programmer: &Programmer) -> anyhow::Result<Option<f64>> {
     text::write(programmer.state(), &mut std::io::BufWriter::new(std::fs::File::create(&path)?))?;
     // `sh` says when nft begins and ends, so that making the namespace is not counted
     let script = "date +%s.%N; nft -f \"$1\" && date +%s.%N";
-    let output = Command::new("unshare")
-        .args(["-n", "sh", "-c", script, "sh"])
-        .arg(&path)
-        .stderr(Stdio::inherit())
-        .output();
+    let output =
+        Command::new("unshare").args(["-n", "sh", "-c", script, "sh"]).arg(&path).stderr(Stdio::inherit()).output();
     std::fs::remove_file(&path)?;
     let output = output?;
     let stamps: Vec<f64> = String::from_utf8(output.stdout)?.lines().filter_map(|line| line.parse().ok()).collect();

@@ -55,17 +55,38 @@ pub struct Row {
 }
 
 const HEADER: [&str; 17] = [
-    "size", "elements", "plan", "encode", "commit", "longest", "total", "nft -f", "ratio", "replace", "add", "remove",
-    "restart", "RSS", "kernel", "direct", "Service first/middle/last",
+    "size",
+    "elements",
+    "plan",
+    "encode",
+    "commit",
+    "longest",
+    "total",
+    "nft -f",
+    "ratio",
+    "replace",
+    "add",
+    "remove",
+    "restart",
+    "RSS",
+    "kernel",
+    "direct",
+    "Service first/middle/last",
 ];
 
 /// Prints what the columns are.
 pub fn print_header() {
-    println!("plan, encode, commit: a cold start from parsed objects; longest: the longest single commit; total: their sum.");
+    println!(
+        "plan, encode, commit: a cold start from parsed objects; longest: the longest single commit; total: their sum."
+    );
     println!("nft -f: the same ruleset as text; ratio: nft / total. replace, add, remove: the kernel's time for one");
     println!("endpoint replaced, one Service added, one removed (from the event to the commit in brackets), medians.");
-    println!("restart: adopting what is there. RSS: peak after the load. kernel: slab and vmalloc. direct: a new UDP flow");
-    println!("to a pod, without a ruleset; Service: the same through the first, middle, last Service, as a multiple of it");
+    println!(
+        "restart: adopting what is there. RSS: peak after the load. kernel: slab and vmalloc. direct: a new UDP flow"
+    );
+    println!(
+        "to a pod, without a ruleset; Service: the same through the first, middle, last Service, as a multiple of it"
+    );
     println!("(and of a direct one with the ruleset loaded).\n");
     println!("| {} |", HEADER.join(" | "));
     println!("|{}", " ---: |".repeat(HEADER.len()));

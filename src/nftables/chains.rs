@@ -54,17 +54,14 @@ impl Chains<'_> {
         let needed = || affinity.expect("the rules of an affinity chain follow from its Service port");
         let rules = match chain {
             Chain::Pick(side, pool, n) => self.pick(side, pool, n),
+            Chain::Cluster(pool, n) => self.cluster(Chain::Pick(Side::Address, pool, n)),
             Chain::External(side, n) => vec![self.marking().goto(Chain::Pick(side, PoolKind::Cluster, n))],
             Chain::Local(side, n) => self.local(side, n),
-            Chain::Sticky(id, stickiness) => self.sticky(id, stickiness, needed()),
+            Chain::Sticky(id, side, stickiness) => self.sticky(id, side, stickiness, needed()),
             Chain::Learn(id, learner) => self.learn(id, learner, needed()),
             Chain::ShortCircuit(side) => self.short_circuit(side),
             Chain::Refuse => vec![self.rule().reject()],
-            Chain::OffCluster => self.off_cluster(),
             Chain::Dispatch => self.dispatch(),
-            Chain::NodePorts => {
-                vec![self.rule().vmap(Map::NodePortSticky, false), self.rule().vmap(Map::NodePorts, false)]
-            }
             Chain::Learning => self.learning(),
             Chain::Verdicts => self.verdicts(),
             Chain::NodePortVerdicts => vec![
@@ -125,42 +122,42 @@ impl Chains<'_> {
         pods.into_iter().chain([node]).collect()
     }
 
-    /// Behaviour rows E2–E4.
-    fn off_cluster(&self) -> Vec<RuleBuilder> {
+    /// Goes on to a chain, marked for masquerading unless it comes from a pod. Behaviour rows E2–E4.
+    fn cluster(&self, next: Chain) -> Vec<RuleBuilder> {
+        let marked = self.marking().goto(next);
         if self.node.masquerade_all {
-            return vec![self.marking()];
+            return vec![marked];
         }
         match self.for_pods() {
-            None => Vec::new(),
-            Some(rule) => vec![rule.leave(), self.marking()],
+            None => vec![self.rule().goto(next)],
+            Some(rule) => vec![rule.goto(next), marked],
         }
     }
 
     fn dispatch(&self) -> Vec<RuleBuilder> {
-        vec![
-            self.rule().destination_in(Map::ClusterIps).jump(Chain::OffCluster),
-            self.rule().vmap(Map::Sticky, true),
-            self.rule().vmap(Map::Services, true),
-            self.rule()
-                .destination_not_loopback()
-                .destination_in(Map::NodePortIps)
-                .destination_local()
-                .goto(Chain::NodePorts),
-        ]
+        let node_ports = self.rule().destination_in(Map::NodePortIps).destination_not_loopback();
+        vec![self.rule().vmap(Map::Services, true), node_ports.destination_local().vmap(Map::NodePorts, false)]
     }
 
-    fn sticky(&self, id: AffinityId, stickiness: Stickiness, affinity: AffinityRules) -> Vec<RuleBuilder> {
-        let pool = |pool| Chain::Sticky(id, Stickiness::Pool(pool));
-        match stickiness {
-            Stickiness::Pool(pool) => vec![
-                self.rule()
-                    .l4proto(affinity.protocol)
-                    .dnat_to_learned(Map::Affinity(id, pool), Map::AffinityPort(id, pool)),
-            ],
+    fn sticky(&self, id: AffinityId, side: Side, how: Stickiness, affinity: AffinityRules) -> Vec<RuleBuilder> {
+        let pool = |pool| Chain::Sticky(id, side, Stickiness::Pool(pool));
+        match how {
+            Stickiness::Pool(pool) => {
+                let (map, with_address) = match side {
+                    Side::Address => (Map::Unpinned, true),
+                    Side::NodePort => (Map::NodePortUnpinned, false),
+                };
+                let known = self.rule().l4proto(affinity.protocol);
+                vec![
+                    known.dnat_to_learned(Map::Affinity(id, pool), Map::AffinityPort(id, pool)),
+                    self.rule().vmap(map, with_address),
+                ]
+            }
+            Stickiness::Cluster(of) => self.cluster(pool(of)),
             Stickiness::External => vec![self.marking().goto(pool(PoolKind::Cluster))],
             Stickiness::ShortCircuit => {
                 let pods = self.for_pods().map(|rule| rule.goto(pool(PoolKind::Cluster)));
-                let node = self.rule().source_local().goto(Chain::Sticky(id, Stickiness::External));
+                let node = self.rule().source_local().goto(Chain::Sticky(id, side, Stickiness::External));
                 pods.into_iter().chain([node, self.rule().goto(pool(PoolKind::Local))]).collect()
             }
         }
@@ -213,9 +210,8 @@ impl Chains<'_> {
             Base::FilterInput => {
                 vec![self.rule().new_connection().not_translated().jump(Chain::NodePortVerdicts)]
             }
-            Base::NatInput => vec![self.rule().translated().jump(Chain::Learning)],
+            Base::LearnInput | Base::LearnPostrouting => vec![self.rule().translated().jump(Chain::Learning)],
             Base::NatPostrouting => vec![
-                self.rule().translated().jump(Chain::Learning),
                 self.rule().take_mark(self.node.masquerade_mark).masquerade(),
                 self.rule().translated().pair_in(Map::Hairpin).masquerade(),
             ],
@@ -233,8 +229,9 @@ pub fn hook(base: Base) -> Hook {
         Base::FilterInput => ("filter", 1, 0),
         Base::FilterForward => ("filter", 2, 0),
         Base::FilterOutput => ("filter", 3, 0),
-        Base::NatInput => ("nat", 1, 100),
         Base::NatPostrouting => ("nat", 4, 100),
+        Base::LearnInput => ("nat", 1, 99),
+        Base::LearnPostrouting => ("nat", 4, 99),
     };
     Hook { kind: kind.into(), number, priority, policy: 1 }
 }
@@ -249,21 +246,27 @@ pub fn hook_text(base: Base) -> &'static str {
         Base::FilterInput => "type filter hook input priority filter; policy accept;",
         Base::FilterForward => "type filter hook forward priority filter; policy accept;",
         Base::FilterOutput => "type filter hook output priority filter; policy accept;",
-        Base::NatInput => "type nat hook input priority 100; policy accept;",
+        Base::LearnInput => "type nat hook input priority 99; policy accept;",
+        Base::LearnPostrouting => "type nat hook postrouting priority srcnat - 1; policy accept;",
         Base::NatPostrouting => "type nat hook postrouting priority srcnat; policy accept;",
     }
 }
 
 /// The chains that a chain sends packets to, which have to be there before it.
 pub fn references(chain: Chain) -> Vec<Chain> {
-    let sticky = |id, pool| Chain::Sticky(id, Stickiness::Pool(pool));
+    let sticky = |id, side, pool| Chain::Sticky(id, side, Stickiness::Pool(pool));
     match chain {
+        Chain::Cluster(pool, n) => vec![Chain::Pick(Side::Address, pool, n)],
         Chain::External(side, n) => vec![Chain::Pick(side, PoolKind::Cluster, n)],
         Chain::Local(side, n) if n > 0 => vec![Chain::Pick(side, PoolKind::Local, n)],
-        Chain::Sticky(id, Stickiness::External) => vec![sticky(id, PoolKind::Cluster)],
-        Chain::Sticky(id, Stickiness::ShortCircuit) => {
-            vec![Chain::Sticky(id, Stickiness::External), sticky(id, PoolKind::Local), sticky(id, PoolKind::Cluster)]
-        }
+        Chain::Sticky(id, side, Stickiness::Cluster(pool)) => vec![sticky(id, side, pool)],
+        Chain::Sticky(id, side, Stickiness::External) => vec![sticky(id, side, PoolKind::Cluster)],
+        Chain::Sticky(id, side, Stickiness::ShortCircuit) => vec![
+            Chain::Sticky(id, side, Stickiness::External),
+            sticky(id, side, PoolKind::Local),
+            sticky(id, side, PoolKind::Cluster),
+        ],
+        Chain::Base(Base::LearnInput | Base::LearnPostrouting) => vec![Chain::Learning],
         _ => Vec::new(),
     }
 }
@@ -272,7 +275,7 @@ pub fn references(chain: Chain) -> Vec<Chain> {
 pub fn affinity_maps_of(chain: Chain) -> Vec<Map> {
     let of = |id, pool| vec![Map::Affinity(id, pool), Map::AffinityPort(id, pool)];
     match chain {
-        Chain::Sticky(id, Stickiness::Pool(pool)) | Chain::Learn(id, Learner::Pool(pool)) => of(id, pool),
+        Chain::Sticky(id, _, Stickiness::Pool(pool)) | Chain::Learn(id, Learner::Pool(pool)) => of(id, pool),
         Chain::Learn(id, Learner::Both) => [of(id, PoolKind::Local), of(id, PoolKind::Cluster)].concat(),
         _ => Vec::new(),
     }

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 
 use super::chains::LOCAL_SLOTS;
 use super::element::{Element, Key, Value};
-use super::names::{AffinityId, Chain, Map, Stickiness};
+use super::names::{AffinityId, Chain, Map};
 use crate::objects::{Family, Protocol};
 use crate::plan::{
     Endpoint, Frontend, FrontendAddress, Masquerade, PoolKind, PortId, PortName, PortPlan, Verdict, assign,
@@ -37,7 +37,7 @@ pub fn ports(family: Family, elements: &[Element], timeouts: &BTreeMap<AffinityI
         }
         port.frontends.push(index.frontend(*place, verdicts));
         index.pools(*place, port);
-        if let Some(Value::Jump(Chain::Sticky(id, _))) = verdicts.sticky
+        if let Some(Value::Goto(Chain::Sticky(id, ..))) = verdicts.service
             && id == AffinityId::new(name, port.protocol)
         {
             port.affinity = timeouts.get(&id).copied();
@@ -76,7 +76,7 @@ impl Place {
 struct Verdicts {
     service: Option<Value>,
     none: Option<Value>,
-    sticky: Option<Value>,
+    unpinned: Option<Value>,
 }
 
 struct Index<'a> {
@@ -130,7 +130,7 @@ impl<'a> Index<'a> {
         match element.map {
             Map::Services | Map::NodePorts => verdicts.service = Some(value),
             Map::NoEndpoints | Map::NodePortNoEndpoints => verdicts.none = Some(value),
-            Map::Sticky | Map::NodePortSticky => verdicts.sticky = Some(value),
+            Map::Unpinned | Map::NodePortUnpinned => verdicts.unpinned = Some(value),
             Map::Firewalled => drop(self.firewalled.insert(place)),
             _ => return,
         }
@@ -148,10 +148,14 @@ impl<'a> Index<'a> {
             Place::NodePort(_, port) => FrontendAddress::NodePort(port),
         };
         let internal = matches!(address, FrontendAddress::Cluster(..));
-        let (pool, short_circuit, masquerade) = match (verdicts.service, verdicts.none) {
+        let way = match verdicts.service {
+            Some(Value::Goto(Chain::Sticky(..))) => verdicts.unpinned,
+            way => way,
+        };
+        let (pool, short_circuit, masquerade) = match (way, verdicts.none) {
+            (Some(Value::Goto(Chain::Cluster(pool, _))), _) => (pool, false, Masquerade::OffCluster),
             (Some(Value::Goto(Chain::External(..))), _) => (PoolKind::Cluster, false, Masquerade::Always),
             (Some(Value::Goto(Chain::Local(..))), _) => (PoolKind::Local, true, Masquerade::Never),
-            (Some(Value::Goto(Chain::Pick(_, pool, _))), _) if internal => (pool, false, Masquerade::OffCluster),
             (Some(Value::Goto(Chain::Pick(_, pool, _))), _) => (pool, false, Masquerade::Never),
             (_, Some(Value::Drop)) if internal => (PoolKind::Local, false, Masquerade::OffCluster),
             (_, Some(Value::Drop)) => (PoolKind::Local, true, Masquerade::Never),
@@ -188,8 +192,7 @@ impl<'a> Index<'a> {
 /// Whether a verdict names a chain of a Service port with affinity.
 pub fn affinity_id(chain: Chain) -> Option<AffinityId> {
     match chain {
-        Chain::Sticky(id, Stickiness::Pool(_) | Stickiness::External | Stickiness::ShortCircuit)
-        | Chain::Learn(id, _) => Some(id),
+        Chain::Sticky(id, ..) | Chain::Learn(id, _) => Some(id),
         _ => None,
     }
 }

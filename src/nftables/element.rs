@@ -139,14 +139,14 @@ impl Key {
     pub fn from_bytes(map: Map, family: Family, key: &[u8], key_end: Option<&[u8]>) -> Option<Key> {
         let mut parts = Parts { family, rest: key };
         let key = match map {
-            Map::Services | Map::ShortCircuit | Map::NoEndpoints | Map::Sticky | Map::Learn | Map::Firewalled => {
+            Map::Services | Map::ShortCircuit | Map::NoEndpoints | Map::Unpinned | Map::Learn | Map::Firewalled => {
                 Key::Frontend(parts.ip()?, parts.protocol()?, parts.port()?)
             }
             Map::Endpoints => Key::FrontendSlot(parts.ip()?, parts.protocol()?, parts.port()?, parts.slot()?),
             Map::NodePorts
             | Map::NodePortShortCircuit
             | Map::NodePortNoEndpoints
-            | Map::NodePortSticky
+            | Map::NodePortUnpinned
             | Map::NodePortLearn => Key::NodePort(parts.protocol()?, parts.port()?),
             Map::NodePortEndpoints => Key::NodePortSlot(parts.protocol()?, parts.port()?, parts.slot()?),
             Map::ClusterIps => Key::Address(parts.ip()?),

@@ -45,7 +45,7 @@ pub fn count(port: &PortPlan, sign: isize, counts: &mut BTreeMap<Map, isize>) {
         add(maps.short_circuit, usize::from(frontend.short_circuit && cluster > 0));
         add(maps.no_endpoints, usize::from(frontend.no_endpoints.is_some()));
         let sticks = usize::from(port.affinity.is_some() && endpoints > 0);
-        add(maps.sticky, sticks);
+        add(maps.unpinned, sticks);
         add(maps.learn, sticks);
         if let (Some(_), Side::Address) = (&frontend.sources, maps_of(frontend.address).0) {
             add(Map::Firewalled, 1);
@@ -71,7 +71,7 @@ struct Maps {
     endpoints: Map,
     short_circuit: Map,
     no_endpoints: Map,
-    sticky: Map,
+    unpinned: Map,
     learn: Map,
 }
 
@@ -80,7 +80,7 @@ static BY_ADDRESS: Maps = Maps {
     endpoints: Map::Endpoints,
     short_circuit: Map::ShortCircuit,
     no_endpoints: Map::NoEndpoints,
-    sticky: Map::Sticky,
+    unpinned: Map::Unpinned,
     learn: Map::Learn,
 };
 
@@ -89,7 +89,7 @@ static BY_NODE_PORT: Maps = Maps {
     endpoints: Map::NodePortEndpoints,
     short_circuit: Map::NodePortShortCircuit,
     no_endpoints: Map::NodePortNoEndpoints,
-    sticky: Map::NodePortSticky,
+    unpinned: Map::NodePortUnpinned,
     learn: Map::NodePortLearn,
 };
 
@@ -105,8 +105,23 @@ impl Lowering<'_> {
         let (side, maps) = maps_of(frontend.address);
         self.endpoints(frontend, maps.endpoints);
         let key = self.key(frontend.address, None);
-        self.verdicts(frontend, side, maps, key);
-        self.affinity(frontend, maps, key);
+        if let Some(chain) = self.way_to_endpoints(frontend, side) {
+            match affinity(self.port) {
+                None => self.push(maps.services, key, Value::Goto(chain)),
+                Some((id, _)) => self.affinity(id, frontend, side, key, chain),
+            }
+        }
+        if frontend.short_circuit && !self.port.cluster.is_empty() {
+            let chain = Chain::Pick(side, PoolKind::Cluster, self.size(PoolKind::Cluster));
+            self.push(maps.short_circuit, key, Value::Goto(chain));
+        }
+        if let Some(verdict) = frontend.no_endpoints {
+            let value = match verdict {
+                Verdict::Reject => Value::Goto(Chain::Refuse),
+                Verdict::Drop => Value::Drop,
+            };
+            self.push(maps.no_endpoints, key, value);
+        }
         self.sources(frontend, key);
     }
 
@@ -124,53 +139,38 @@ impl Lowering<'_> {
         }
     }
 
-    fn verdicts(&mut self, frontend: &Frontend, side: Side, maps: &Maps, key: Key) {
-        let cluster = shapes::size(self.port.cluster.len() as u32);
-        let local = shapes::size(self.port.local.len() as u32);
-        if frontend.short_circuit {
-            if cluster > 0 {
-                self.push(maps.short_circuit, key, Value::Goto(Chain::Pick(side, PoolKind::Cluster, cluster)));
-            }
-            if cluster > 0 || local > 0 {
-                self.push(maps.services, key, Value::Goto(Chain::Local(side, local)));
-            }
-        } else {
-            let size = match frontend.pool {
-                PoolKind::Cluster => cluster,
-                PoolKind::Local => local,
-            };
-            let chain = match frontend.masquerade {
-                Masquerade::Always => Chain::External(side, size),
-                Masquerade::OffCluster | Masquerade::Never => Chain::Pick(side, frontend.pool, size),
-            };
-            if size > 0 {
-                self.push(maps.services, key, Value::Goto(chain));
-            }
-        }
-        if let Some(verdict) = frontend.no_endpoints {
-            let value = match verdict {
-                Verdict::Reject => Value::Goto(Chain::Refuse),
-                Verdict::Drop => Value::Drop,
-            };
-            self.push(maps.no_endpoints, key, value);
-        }
+    /// The shape of a pool.
+    fn size(&self, pool: PoolKind) -> u32 {
+        shapes::size(self.port.pool(pool).len() as u32)
     }
 
-    fn affinity(&mut self, frontend: &Frontend, maps: &Maps, key: Key) {
-        let Some((id, _)) = affinity(self.port) else { return };
-        let (stickiness, learner, empty) = match frontend {
-            Frontend { short_circuit: true, .. } => {
-                (Stickiness::ShortCircuit, Learner::Both, self.port.cluster.is_empty() && self.port.local.is_empty())
-            }
-            Frontend { masquerade: Masquerade::Always, pool, .. } => {
-                (Stickiness::External, Learner::Pool(*pool), self.port.pool(*pool).is_empty())
-            }
-            Frontend { pool, .. } => (Stickiness::Pool(*pool), Learner::Pool(*pool), self.port.pool(*pool).is_empty()),
-        };
-        if !empty {
-            self.push(maps.sticky, key, Value::Jump(Chain::Sticky(id, stickiness)));
-            self.push(maps.learn, key, Value::Jump(Chain::Learn(id, learner)));
+    /// The chain that leads to the endpoints, where there are any that someone may use.
+    fn way_to_endpoints(&self, frontend: &Frontend, side: Side) -> Option<Chain> {
+        let size = self.size(frontend.pool);
+        if frontend.short_circuit {
+            return (size > 0 || !self.port.cluster.is_empty()).then_some(Chain::Local(side, size));
         }
+        (size > 0).then_some(match frontend.masquerade {
+            Masquerade::Always => Chain::External(side, size),
+            Masquerade::OffCluster => Chain::Cluster(frontend.pool, size),
+            Masquerade::Never => Chain::Pick(side, frontend.pool, size),
+        })
+    }
+
+    /// A client that is known goes to the endpoint it had; one that is not goes on to `chain`, and is learned.
+    fn affinity(&mut self, id: AffinityId, frontend: &Frontend, side: Side, key: Key, chain: Chain) {
+        let pool = frontend.pool;
+        let stickiness = match frontend.masquerade {
+            _ if frontend.short_circuit => Stickiness::ShortCircuit,
+            Masquerade::Always => Stickiness::External,
+            Masquerade::OffCluster => Stickiness::Cluster(pool),
+            Masquerade::Never => Stickiness::Pool(pool),
+        };
+        let learner = if frontend.short_circuit { Learner::Both } else { Learner::Pool(pool) };
+        let maps = maps_of(frontend.address).1;
+        self.push(maps.services, key, Value::Goto(Chain::Sticky(id, side, stickiness)));
+        self.push(maps.unpinned, key, Value::Goto(chain));
+        self.push(maps.learn, key, Value::Jump(Chain::Learn(id, learner)));
     }
 
     /// Source ranges hold for addresses only (behaviour row F7).

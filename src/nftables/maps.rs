@@ -43,13 +43,13 @@ struct Declaration {
 
 fn declaration(map: Map) -> Declaration {
     let (key, value, flags): (&'static [Part], ValueKind, u32) = match map {
-        Map::Services | Map::ShortCircuit | Map::NoEndpoints | Map::Sticky | Map::Learn => {
+        Map::Services | Map::ShortCircuit | Map::NoEndpoints | Map::Unpinned | Map::Learn => {
             (FRONTEND, ValueKind::Verdict, 0)
         }
         Map::NodePorts
         | Map::NodePortShortCircuit
         | Map::NodePortNoEndpoints
-        | Map::NodePortSticky
+        | Map::NodePortUnpinned
         | Map::NodePortLearn => (NODE_PORT, ValueKind::Verdict, 0),
         Map::Endpoints => (&[Part::Daddr, Part::L4Proto, Part::Dport, Part::Slot], ENDPOINT, 0),
         Map::NodePortEndpoints => (&[Part::L4Proto, Part::Dport, Part::Slot], ENDPOINT, 0),

@@ -52,10 +52,10 @@ pub enum Map {
     NoEndpoints,
     /// The same for node ports.
     NodePortNoEndpoints,
-    /// Frontend → chain that sends a known client to the endpoint it had before.
-    Sticky,
+    /// Frontend with session affinity → chain that picks an endpoint for a client that has none yet.
+    Unpinned,
     /// The same for node ports.
-    NodePortSticky,
+    NodePortUnpinned,
     /// Frontend → chain that notes which endpoint a client got.
     Learn,
     /// The same for node ports.
@@ -91,8 +91,8 @@ impl Map {
         Map::NodePortShortCircuit,
         Map::NoEndpoints,
         Map::NodePortNoEndpoints,
-        Map::Sticky,
-        Map::NodePortSticky,
+        Map::Unpinned,
+        Map::NodePortUnpinned,
         Map::Learn,
         Map::NodePortLearn,
         Map::ClusterIps,
@@ -121,8 +121,8 @@ impl fmt::Display for Map {
             Map::NodePortShortCircuit => "nodeport-short-circuit",
             Map::NoEndpoints => "no-endpoints",
             Map::NodePortNoEndpoints => "nodeport-no-endpoints",
-            Map::Sticky => "sticky",
-            Map::NodePortSticky => "nodeport-sticky",
+            Map::Unpinned => "unpinned",
+            Map::NodePortUnpinned => "nodeport-unpinned",
             Map::Learn => "learn",
             Map::NodePortLearn => "nodeport-learn",
             Map::ClusterIps => "cluster-ips",
@@ -175,6 +175,8 @@ pub enum Side {
 pub enum Stickiness {
     /// Everybody uses this pool.
     Pool(PoolKind),
+    /// Everybody uses this pool, who does not come from the pod network masqueraded.
+    Cluster(PoolKind),
     /// Everybody uses the cluster's pool, masqueraded.
     External,
     /// Pods and the node use the cluster's pool, everybody else the local one.
@@ -196,24 +198,22 @@ pub enum Learner {
 pub enum Chain {
     /// Picks one of so many endpoints of a pool.
     Pick(Side, PoolKind, u32),
+    /// Marks what does not come from the pod network for masquerading, then picks one of so many endpoints of a pool.
+    Cluster(PoolKind, u32),
     /// Marks for masquerading, then picks one of so many endpoints of the cluster.
     External(Side, u32),
     /// Pods and the node go through the short circuit, everybody else gets one of so many local endpoints.
     Local(Side, u32),
     /// Sends a known client to the endpoint it had before.
-    Sticky(AffinityId, Stickiness),
+    Sticky(AffinityId, Side, Stickiness),
     /// Notes which endpoint a client got.
     Learn(AffinityId, Learner),
     /// Sends pods and the node to the cluster's endpoints.
     ShortCircuit(Side),
     /// Refuses with an ICMP port unreachable.
     Refuse,
-    /// Marks what does not come from the pod network for masquerading.
-    OffCluster,
     /// Looks up where a new connection goes.
     Dispatch,
-    /// Looks up where a new connection to a node port goes.
-    NodePorts,
     /// Looks up who learns the endpoint of a new connection.
     Learning,
     /// Looks up what becomes of new connections that got no endpoint.
@@ -242,26 +242,30 @@ pub enum Base {
     FilterForward,
     /// Verdicts after DNAT.
     FilterOutput,
-    /// Learning of endpoints in the host network.
-    NatInput,
-    /// Learning and masquerading.
+    /// Masquerading.
     NatPostrouting,
+    /// Learning where endpoints are in the host network.
+    LearnInput,
+    /// Learning, before masquerading.
+    LearnPostrouting,
 }
 
 impl Base {
     /// Those that every ruleset has.
-    pub const ALWAYS: [Base; 7] = [
+    pub const ALWAYS: [Base; 6] = [
         Base::NatPrerouting,
         Base::NatOutput,
         Base::FilterInput,
         Base::FilterForward,
         Base::FilterOutput,
-        Base::NatInput,
         Base::NatPostrouting,
     ];
 
     /// Those that are there only where a frontend has source ranges.
     pub const GUARDS: [Base; 2] = [Base::GuardPrerouting, Base::GuardOutput];
+
+    /// Those that are there only where a frontend has session affinity.
+    pub const LEARNERS: [Base; 2] = [Base::LearnInput, Base::LearnPostrouting];
 
     fn name(self) -> &'static str {
         match self {
@@ -272,8 +276,9 @@ impl Base {
             Base::FilterInput => "filter-input",
             Base::FilterForward => "filter-forward",
             Base::FilterOutput => "filter-output",
-            Base::NatInput => "nat-input",
             Base::NatPostrouting => "nat-postrouting",
+            Base::LearnInput => "learn-input",
+            Base::LearnPostrouting => "learn-postrouting",
         }
     }
 }
@@ -290,10 +295,7 @@ impl Chain {
             Chain::Refuse,
             Chain::ShortCircuit(Side::Address),
             Chain::ShortCircuit(Side::NodePort),
-            Chain::OffCluster,
-            Chain::NodePorts,
             Chain::Dispatch,
-            Chain::Learning,
             Chain::Verdicts,
             Chain::NodePortVerdicts,
         ]
@@ -304,9 +306,37 @@ impl Chain {
     /// Whether every ruleset has it; the others are made on demand and go when nothing names them any more.
     pub fn is_constant(self) -> bool {
         match self {
-            Chain::Pick(..) | Chain::External(..) | Chain::Local(..) | Chain::Sticky(..) | Chain::Learn(..) => false,
+            Chain::Pick(..)
+            | Chain::Cluster(..)
+            | Chain::External(..)
+            | Chain::Local(..)
+            | Chain::Sticky(..)
+            | Chain::Learn(..)
+            | Chain::Learning => false,
             Chain::Base(base) => Base::ALWAYS.contains(&base),
             _ => true,
+        }
+    }
+}
+
+impl Stickiness {
+    const ALL: [Stickiness; 6] = [
+        Stickiness::Pool(PoolKind::Cluster),
+        Stickiness::Pool(PoolKind::Local),
+        Stickiness::Cluster(PoolKind::Cluster),
+        Stickiness::Cluster(PoolKind::Local),
+        Stickiness::External,
+        Stickiness::ShortCircuit,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Stickiness::Pool(PoolKind::Cluster) => "sticky-pick",
+            Stickiness::Pool(PoolKind::Local) => "sticky-pick-local",
+            Stickiness::Cluster(PoolKind::Cluster) => "sticky-cluster",
+            Stickiness::Cluster(PoolKind::Local) => "sticky-cluster-local",
+            Stickiness::External => "sticky-external",
+            Stickiness::ShortCircuit => "sticky-local",
         }
     }
 }
@@ -332,18 +362,16 @@ impl fmt::Display for Chain {
         match *self {
             Chain::Pick(side, PoolKind::Cluster, n) => write!(f, "{side}pick-{n}"),
             Chain::Pick(side, PoolKind::Local, n) => write!(f, "{side}pick-local-{n}"),
+            Chain::Cluster(PoolKind::Cluster, n) => write!(f, "cluster-{n}"),
+            Chain::Cluster(PoolKind::Local, n) => write!(f, "cluster-local-{n}"),
             Chain::External(side, n) => write!(f, "{side}external-{n}"),
             Chain::Local(side, n) => write!(f, "{side}local-{n}"),
-            Chain::Sticky(id, Stickiness::Pool(pool)) => write!(f, "sticky-{}-{id}", pool_name(pool)),
-            Chain::Sticky(id, Stickiness::External) => write!(f, "sticky-external-{id}"),
-            Chain::Sticky(id, Stickiness::ShortCircuit) => write!(f, "sticky-short-circuit-{id}"),
+            Chain::Sticky(id, side, stickiness) => write!(f, "{side}{}-{id}", stickiness.name()),
             Chain::Learn(id, Learner::Pool(pool)) => write!(f, "learn-{}-{id}", pool_name(pool)),
             Chain::Learn(id, Learner::Both) => write!(f, "learn-both-{id}"),
-            Chain::OffCluster => f.write_str("off-cluster"),
             Chain::ShortCircuit(side) => write!(f, "{side}short-circuit"),
             Chain::Refuse => f.write_str("refuse"),
             Chain::Dispatch => f.write_str("dispatch"),
-            Chain::NodePorts => f.write_str("nodeports"),
             Chain::Learning => f.write_str("learning"),
             Chain::Verdicts => f.write_str("verdicts"),
             Chain::NodePortVerdicts => f.write_str("nodeport-verdicts"),
@@ -356,33 +384,34 @@ impl FromStr for Chain {
     type Err = UnknownName;
 
     fn from_str(name: &str) -> Result<Chain, UnknownName> {
-        let guards = Base::GUARDS.into_iter().map(Chain::Base);
-        if let Some(chain) = Chain::constant().chain(guards).find(|chain| chain.name() == name) {
+        let on_demand = Base::GUARDS.into_iter().chain(Base::LEARNERS).map(Chain::Base).chain([Chain::Learning]);
+        if let Some(chain) = Chain::constant().chain(on_demand).find(|chain| chain.name() == name) {
             return Ok(chain);
-        }
-        if let Some((head, id)) = split_id(name) {
-            return match head {
-                "sticky-cluster" => Ok(Chain::Sticky(id, Stickiness::Pool(PoolKind::Cluster))),
-                "sticky-local" => Ok(Chain::Sticky(id, Stickiness::Pool(PoolKind::Local))),
-                "sticky-external" => Ok(Chain::Sticky(id, Stickiness::External)),
-                "sticky-short-circuit" => Ok(Chain::Sticky(id, Stickiness::ShortCircuit)),
-                "learn-cluster" => Ok(Chain::Learn(id, Learner::Pool(PoolKind::Cluster))),
-                "learn-local" => Ok(Chain::Learn(id, Learner::Pool(PoolKind::Local))),
-                "learn-both" => Ok(Chain::Learn(id, Learner::Both)),
-                _ => Err(UnknownName),
-            };
         }
         let (side, rest) = match name.strip_prefix("nodeport-") {
             Some(rest) => (Side::NodePort, rest),
             None => (Side::Address, name),
         };
+        if let Some((head, id)) = split_id(rest) {
+            if let Some(stickiness) = Stickiness::ALL.into_iter().find(|stickiness| stickiness.name() == head) {
+                return Ok(Chain::Sticky(id, side, stickiness));
+            }
+            return match (side, head) {
+                (Side::Address, "learn-cluster") => Ok(Chain::Learn(id, Learner::Pool(PoolKind::Cluster))),
+                (Side::Address, "learn-local") => Ok(Chain::Learn(id, Learner::Pool(PoolKind::Local))),
+                (Side::Address, "learn-both") => Ok(Chain::Learn(id, Learner::Both)),
+                _ => Err(UnknownName),
+            };
+        }
         let (head, number) = rest.rsplit_once('-').ok_or(UnknownName)?;
         let number: u32 = number.parse().map_err(|_| UnknownName)?;
-        match head {
-            "pick" => Ok(Chain::Pick(side, PoolKind::Cluster, number)),
-            "pick-local" => Ok(Chain::Pick(side, PoolKind::Local, number)),
-            "external" => Ok(Chain::External(side, number)),
-            "local" => Ok(Chain::Local(side, number)),
+        match (side, head) {
+            (_, "pick") => Ok(Chain::Pick(side, PoolKind::Cluster, number)),
+            (_, "pick-local") => Ok(Chain::Pick(side, PoolKind::Local, number)),
+            (Side::Address, "cluster") => Ok(Chain::Cluster(PoolKind::Cluster, number)),
+            (Side::Address, "cluster-local") => Ok(Chain::Cluster(PoolKind::Local, number)),
+            (_, "external") => Ok(Chain::External(side, number)),
+            (_, "local") => Ok(Chain::Local(side, number)),
             _ => Err(UnknownName),
         }
     }
@@ -406,17 +435,16 @@ mod tests {
     fn every_name_is_read_back_as_what_it_was_written_from() {
         let id = AffinityId::new(&PortName::new(&ServiceKey::new("default", "dns"), "dns"), Protocol::Udp);
         let pools = [PoolKind::Cluster, PoolKind::Local];
-        let mut chains = vec![Chain::Refuse, Chain::Dispatch, Chain::NodePorts, Chain::Learning, Chain::Verdicts];
-        chains.extend([Chain::NodePortVerdicts, Chain::Sticky(id, Stickiness::External), Chain::OffCluster]);
-        chains.push(Chain::Learn(id, Learner::Both));
-        chains.push(Chain::Sticky(id, Stickiness::ShortCircuit));
-        chains.extend(Base::ALWAYS.into_iter().chain(Base::GUARDS).map(Chain::Base));
+        let mut chains: Vec<Chain> = Chain::constant().chain([Chain::Learning]).collect();
+        chains.extend(Base::GUARDS.into_iter().chain(Base::LEARNERS).map(Chain::Base));
         for side in [Side::Address, Side::NodePort] {
-            chains.extend([Chain::External(side, 7), Chain::Local(side, 0), Chain::ShortCircuit(side)]);
+            chains.extend([Chain::External(side, 7), Chain::Local(side, 0)]);
             chains.extend(pools.map(|pool| Chain::Pick(side, pool, 3)));
+            chains.extend(Stickiness::ALL.map(|stickiness| Chain::Sticky(id, side, stickiness)));
         }
+        chains.push(Chain::Learn(id, Learner::Both));
         for pool in pools {
-            chains.extend([Chain::Sticky(id, Stickiness::Pool(pool)), Chain::Learn(id, Learner::Pool(pool))]);
+            chains.extend([Chain::Cluster(pool, 3), Chain::Learn(id, Learner::Pool(pool))]);
         }
         for chain in &chains {
             assert_eq!(chain.name().parse(), Ok(*chain), "{chain}");

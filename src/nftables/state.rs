@@ -296,7 +296,7 @@ impl Tables {
     /// What the rules of an affinity chain follow from.
     pub(super) fn affinity_rules(&self, chain: Chain) -> Option<AffinityRules> {
         match chain {
-            Chain::Sticky(id, _) | Chain::Learn(id, _) => self.affinity.get(&id).map(|affinity| affinity.rules),
+            Chain::Sticky(id, ..) | Chain::Learn(id, _) => self.affinity.get(&id).map(|affinity| affinity.rules),
             _ => None,
         }
     }
@@ -309,13 +309,13 @@ impl Tables {
         }
         affinity.rules = rules;
         for &chain in self.chains.keys() {
-            if matches!(chain, Chain::Learn(of, _) | Chain::Sticky(of, _) if of == id) {
+            if matches!(chain, Chain::Learn(of, _) | Chain::Sticky(of, ..) if of == id) {
                 draft.set_rules(writer.family, chain, writer.rules(chain, Some(rules)), true);
             }
         }
     }
 
-    /// Makes the chains that an element, or a frontend's source ranges, need, those first that others refer to.
+    /// Makes the chains that an element needs, those first that others refer to.
     pub(super) fn make_needed_chains(
         &mut self,
         element: &Element,
@@ -323,10 +323,8 @@ impl Tables {
         writer: &Chains<'_>,
         draft: &mut Draft,
     ) {
-        if element.map == Map::Firewalled {
-            for base in Base::GUARDS {
-                self.make_chain(Chain::Base(base), None, writer, draft);
-            }
+        for base in bases_for(element.map) {
+            self.make_chain(Chain::Base(*base), None, writer, draft);
         }
         if let Some(chain) = element.value.chain() {
             self.make_chain(chain, affinity, writer, draft);
@@ -340,7 +338,7 @@ impl Tables {
         for needed in chains::references(chain) {
             self.make_chain(needed, affinity, writer, draft);
         }
-        if let (Chain::Sticky(id, _) | Chain::Learn(id, _), Some(rules)) = (chain, affinity) {
+        if let (Chain::Sticky(id, ..) | Chain::Learn(id, _), Some(rules)) = (chain, affinity) {
             let tables = self.affinity.entry(id).or_insert(AffinityTables { rules, maps: BTreeSet::new() });
             for map in chains::affinity_maps_of(chain) {
                 if tables.maps.insert(map) {
@@ -390,8 +388,8 @@ impl Tables {
         let mut used: BTreeSet<Chain> = BTreeSet::new();
         let mut open: Vec<Chain> =
             self.chains.iter().filter(|(_, users)| **users > 0).map(|(chain, _)| *chain).collect();
-        if self.fill.get(&Map::Firewalled).is_some_and(|fill| fill.used > 0) {
-            open.extend(Base::GUARDS.map(Chain::Base));
+        for (map, _) in self.fill.iter().filter(|(_, fill)| fill.used > 0) {
+            open.extend(bases_for(*map).iter().copied().map(Chain::Base));
         }
         while let Some(chain) = open.pop() {
             if used.insert(chain) {
@@ -399,6 +397,15 @@ impl Tables {
             }
         }
         self.chains.keys().filter(|chain| !chain.is_constant() && !used.contains(chain)).copied().collect()
+    }
+}
+
+/// The base chains that are there only where a map has elements.
+fn bases_for(map: Map) -> &'static [Base] {
+    match map {
+        Map::Firewalled => &Base::GUARDS,
+        Map::Learn | Map::NodePortLearn => &Base::LEARNERS,
+        _ => &[],
     }
 }
 
