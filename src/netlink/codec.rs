@@ -41,16 +41,25 @@ pub enum CodecKind {
     /// svcmap's own.
     #[default]
     Native,
+    /// The C library's, see [`libnftnl`](super::libnftnl).
+    #[cfg(feature = "libnftnl")]
+    Libnftnl,
 }
 
 impl CodecKind {
     /// Those that this binary was built with.
-    pub const ALL: &[CodecKind] = &[CodecKind::Native];
+    pub const ALL: &[CodecKind] = &[
+        CodecKind::Native,
+        #[cfg(feature = "libnftnl")]
+        CodecKind::Libnftnl,
+    ];
 
     /// The codec itself.
     pub fn codec(self) -> Box<dyn Codec> {
         match self {
             CodecKind::Native => Box::new(Native),
+            #[cfg(feature = "libnftnl")]
+            CodecKind::Libnftnl => Box::new(super::libnftnl::Libnftnl),
         }
     }
 
@@ -58,6 +67,8 @@ impl CodecKind {
     pub fn name(self) -> &'static str {
         match self {
             CodecKind::Native => "native",
+            #[cfg(feature = "libnftnl")]
+            CodecKind::Libnftnl => "libnftnl",
         }
     }
 }

@@ -10,6 +10,8 @@ pub mod canonical;
 pub mod codec;
 pub mod connection;
 pub mod error;
+#[cfg(feature = "libnftnl")]
+pub mod libnftnl;
 pub mod message;
 pub mod model;
 pub mod native;

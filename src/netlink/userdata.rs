@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::attr::{Writer, padded};
 
 const COMMENT: u8 = 0;
@@ -19,14 +21,19 @@ pub fn fitting(comment: &str) -> &str {
     &text[..end.unwrap_or_default()]
 }
 
+/// A comment as user data.
+pub fn comment_bytes(comment: &str) -> SmallVec<[u8; 2 + COMMENT_MAX + 1]> {
+    let text = fitting(comment);
+    let mut bytes = SmallVec::new();
+    bytes.extend_from_slice(&[COMMENT, text.len() as u8 + 1]);
+    bytes.extend_from_slice(text.as_bytes());
+    bytes.push(0);
+    bytes
+}
+
 /// Writes a comment as the user data attribute `kind`.
 pub fn put_comment(writer: &mut Writer, kind: u16, comment: &str) {
-    let text = fitting(comment);
-    let mut value = [0; 2 + COMMENT_MAX + 1];
-    value[0] = COMMENT;
-    value[1] = text.len() as u8 + 1;
-    value[2..2 + text.len()].copy_from_slice(text.as_bytes());
-    writer.put(kind, &value[..2 + text.len() + 1]);
+    writer.put(kind, &comment_bytes(comment));
 }
 
 /// The bytes that [`put_comment`] takes.

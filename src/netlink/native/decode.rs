@@ -164,7 +164,8 @@ pub fn elements(message: &[u8], each: &mut dyn FnMut(Element)) {
         return;
     }
     for list in attrs(message).filter(|attr| attr.kind == elements::ELEMENTS) {
-        list.attrs().filter(|attr| attr.kind == NFTA_LIST_ELEM).for_each(|attr| each(element(attr.attrs())));
+        // libnftnl numbers them instead of giving all the type NFTA_LIST_ELEM; so the type is not looked at.
+        list.attrs().for_each(|attr| each(element(attr.attrs())));
     }
 }
 
