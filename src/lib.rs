@@ -13,4 +13,5 @@ pub mod objects;
 pub mod plan;
 pub mod policy;
 pub mod source;
+pub mod sync;
 pub mod tracker;

@@ -8,6 +8,7 @@ use super::output::{Failure, Format};
 use crate::netlink::CodecKind;
 use crate::nftables::program::{Applied, Programmer};
 use crate::plan::PortPlan;
+use crate::source::LeftAlone;
 
 /// Arguments of `apply`.
 #[derive(clap::Args, Debug)]
@@ -59,7 +60,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         longest_commit_seconds: applied.longest.as_secs_f64(),
     };
     match args.output {
-        Format::Text => print_text(&summary, &applied, wanted.counts.services),
+        Format::Text => print_text(&summary, &applied, wanted.left_alone),
         Format::Json => println!("{}", serde_json::to_string(&summary).map_err(std::io::Error::from)?),
     }
     Ok(ExitCode::SUCCESS)
@@ -72,13 +73,12 @@ fn extent(ports: &[PortPlan]) -> (usize, usize) {
     (frontends, endpoints)
 }
 
-fn print_text(summary: &Summary, applied: &Applied, all_services: usize) {
+fn print_text(summary: &Summary, applied: &Applied, left_alone: LeftAlone) {
     let Summary { services, frontends, endpoints, .. } = summary;
-    let left_alone = match all_services - services {
-        0 => String::new(),
-        more => format!(" ({more} headless, ExternalName or another proxy's left alone)"),
-    };
-    println!("{services} services{left_alone}, {frontends} frontends, {endpoints} endpoints");
+    println!("{services} services, {frontends} frontends, {endpoints} endpoints");
+    if left_alone != LeftAlone::default() {
+        println!("left alone: {left_alone}");
+    }
     if applied.bytes == 0 {
         println!("the kernel holds all of it already: nothing sent");
         return;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::output::{Failure, warn};
-use crate::config::ProxyConfig;
+use crate::config::{ProxyConfig, ProxyFlags, effective};
 use crate::plan::{NodePlan, PortPlan};
-use crate::source::load;
+use crate::source::{LeftAlone, load};
 use crate::tracker::{Counts, Tracker};
 
 /// The input of a command.
@@ -19,34 +19,8 @@ pub struct InputArgs {
     /// Take a problem in the input as a reason to stop, instead of leaving the object out
     #[arg(long)]
     pub strict: bool,
-    /// Which node, and how it is set up
     #[command(flatten)]
-    pub node: NodeArgs,
-}
-
-/// The node that rules are made for.
-#[derive(Args, Debug)]
-pub struct NodeArgs {
-    /// The node's name
-    #[arg(long, value_name = "NAME")]
-    pub hostname_override: Option<String>,
-    /// Prefixes that pods' addresses are from
-    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
-    pub cluster_cidr: Vec<ipnet::IpNet>,
-    /// The node's addresses (repeatable)
-    #[arg(long, value_name = "IP")]
-    pub node_ip: Vec<std::net::IpAddr>,
-}
-
-impl NodeArgs {
-    fn config(&self) -> ProxyConfig {
-        ProxyConfig {
-            node_name: self.hostname_override.clone().unwrap_or_default(),
-            node_ips: self.node_ip.clone(),
-            cluster_cidrs: self.cluster_cidr.clone(),
-            ..ProxyConfig::default()
-        }
-    }
+    pub proxy: ProxyFlags,
 }
 
 /// What the input comes to.
@@ -57,6 +31,18 @@ pub struct Wanted {
     pub ports: Vec<PortPlan>,
     /// How many objects there are.
     pub counts: Counts,
+    /// Which Services are not proxied.
+    pub left_alone: LeftAlone,
+}
+
+/// Reads the configuration; what it asks for in vain is printed.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn configuration(flags: &ProxyFlags) -> Result<ProxyConfig, Failure> {
+    let effective = effective(flags).map_err(|error| Failure::Input(error.to_string()))?;
+    effective.warnings.iter().for_each(warn);
+    Ok(effective.proxy)
 }
 
 impl InputArgs {
@@ -75,11 +61,12 @@ impl InputArgs {
             let count = loaded.problems.len();
             return Err(Failure::Input(format!("{count} problems in the input, and --strict was given")));
         }
-        let mut tracker = Tracker::new(self.node.config());
+        let mut tracker = Tracker::new(configuration(&self.proxy)?);
+        let left_alone = loaded.snapshot.left_alone();
         tracker.replace(loaded.snapshot);
         let counts = tracker.counts();
         let (change, warnings) = tracker.take();
         warnings.iter().for_each(warn);
-        Ok(Wanted { node: change.node.unwrap_or_default(), ports: change.changed, counts })
+        Ok(Wanted { node: change.node.unwrap_or_default(), ports: change.changed, counts, left_alone })
     }
 }

@@ -5,7 +5,9 @@
 
 mod apply;
 mod cleanup;
+mod config;
 mod diff;
+mod generate;
 mod input;
 mod output;
 mod render;
@@ -32,6 +34,10 @@ enum Command {
     Diff(diff::Args),
     /// Remove what svcmap made, and nothing else
     Cleanup(cleanup::Args),
+    /// Print a synthetic cluster as manifests
+    Generate(generate::Args),
+    /// Print the effective configuration
+    Config(config::Args),
     /// Print the version
     Version,
     /// Print a completion script
@@ -48,6 +54,8 @@ pub fn main() -> ExitCode {
         Command::Render(args) => output::finish(render::run(&args)),
         Command::Diff(args) => output::finish(diff::run(&args)),
         Command::Cleanup(args) => output::finish(cleanup::run(&args)),
+        Command::Generate(args) => output::finish(generate::run(&args)),
+        Command::Config(args) => output::finish(config::run(&args)),
         Command::Version => {
             println!("svcmap {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS

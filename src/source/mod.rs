@@ -76,6 +76,17 @@ pub struct LeftAlone {
     pub other_proxy: usize,
 }
 
+impl fmt::Display for LeftAlone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LeftAlone { headless, external_name, other_proxy } = self;
+        let reasons = [(headless, "headless"), (external_name, "ExternalName"), (other_proxy, "of another proxy")];
+        let mut parts =
+            reasons.into_iter().filter(|(count, _)| **count > 0).map(|(count, what)| format!("{count} {what}"));
+        f.write_str(&parts.next().unwrap_or_else(|| "none".into()))?;
+        parts.try_for_each(|part| write!(f, ", {part}"))
+    }
+}
+
 /// Something in the input that cannot be used as it stands.
 ///
 /// It reads `Service default/web: spec.ports[1].port: 70000 is not a port`.

@@ -14,7 +14,7 @@ use ipnet::IpNet;
 
 use crate::config::ProxyConfig;
 use crate::objects::{EndpointSlice, Family, Node, Service, ServiceKey, SliceKey};
-use crate::plan::{PlanChange, PortId, PortPlan};
+use crate::plan::{NodePlan, PlanChange, PortId, PortPlan};
 use crate::policy::{self, Claim, Context, Warning};
 use crate::source::{Change, Snapshot};
 
@@ -154,6 +154,14 @@ impl Tracker {
         }
         self.planned = Some(now);
         (change, warnings)
+    }
+
+    /// The whole plan as it was taken last, for a kernel of which it is not known what it holds; nothing before the
+    /// first [`Tracker::take`].
+    pub fn whole(&self) -> Option<(NodePlan, Vec<PortPlan>)> {
+        let context = self.planned.as_ref()?;
+        let ports = self.store.service_ids().flat_map(|id| self.plan(context, id)).collect();
+        Some((context.node.clone(), ports))
     }
 
     /// How much is held.

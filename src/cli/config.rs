@@ -1,0 +1,21 @@
+//! `svcmap config`: the effective configuration.
+
+use std::process::ExitCode;
+
+use super::output::{Failure, warn};
+use crate::config::{ProxyFlags, effective};
+
+/// Arguments of `config`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(flatten)]
+    proxy: ProxyFlags,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let effective = effective(&args.proxy).map_err(|error| Failure::Input(error.to_string()))?;
+    effective.warnings.iter().for_each(warn);
+    print!("{}", effective.configuration.to_yaml());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,133 @@
+//! One thread that owns the tracker and the programmer.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use tracing::{error, info, warn};
+
+use crate::nftables::program::{Applied, Programmer, SyncError};
+use crate::source::{Problem, Snapshot};
+use crate::tracker::Tracker;
+
+/// The pause before a failed sync is tried again: doubled each time, up to the longest.
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
+
+/// How long a chain that nothing uses any more is kept: the next Service with as many endpoints finds it.
+const KEEP_UNUSED: Duration = Duration::from_secs(30);
+
+/// What the loop is told.
+#[derive(Debug)]
+pub enum Event {
+    /// The source's whole state has changed.
+    Snapshot(Snapshot, Vec<Problem>),
+    /// The end.
+    Stop,
+}
+
+/// The daemon's state.
+#[derive(Debug)]
+pub struct Runner {
+    tracker: Tracker,
+    programmer: Programmer,
+    /// Whether the source has spoken: nothing is programmed before that (behaviour row A12).
+    synced: bool,
+    retry: Option<(Instant, Duration)>,
+    collect_at: Option<Instant>,
+}
+
+impl Runner {
+    /// A runner that has not been told anything.
+    pub fn new(tracker: Tracker, programmer: Programmer) -> Runner {
+        Runner { tracker, programmer, synced: false, retry: None, collect_at: None }
+    }
+
+    /// Runs until it is told to stop, or until everybody who could tell it anything is gone. What is programmed stays.
+    pub fn run(&mut self, events: &Receiver<Event>) {
+        loop {
+            let due = [self.retry.map(|(at, _)| at), self.collect_at].into_iter().flatten().min();
+            let wait = due.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+            match events.recv_timeout(wait) {
+                Ok(event) => {
+                    // whatever piled up during the last sync is one change
+                    let stop = std::iter::once(event).chain(events.try_iter()).any(|event| self.take_in(event));
+                    if stop {
+                        return;
+                    }
+                    self.sync();
+                }
+                Err(RecvTimeoutError::Timeout) => self.on_time(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// Whether it is the end.
+    fn take_in(&mut self, event: Event) -> bool {
+        match event {
+            Event::Snapshot(snapshot, problems) => {
+                problems.iter().for_each(|problem| warn!("{problem}"));
+                self.tracker.replace(snapshot);
+                self.synced = true;
+                false
+            }
+            Event::Stop => true,
+        }
+    }
+
+    fn on_time(&mut self) {
+        let now = Instant::now();
+        if self.retry.is_some_and(|(at, _)| at <= now) {
+            self.sync();
+        }
+        if self.collect_at.is_some_and(|at| at <= now) {
+            self.collect_at = None;
+            match self.programmer.collect() {
+                Ok(applied) if applied.bytes > 0 => info!("deleted chains that nothing used any more"),
+                Ok(_) | Err(SyncError::OutOfStep) => {}
+                Err(error) => self.failed(&error),
+            }
+        }
+    }
+
+    fn sync(&mut self) {
+        if !self.synced {
+            return;
+        }
+        let (change, warnings) = self.tracker.take();
+        warnings.iter().for_each(|warning| warn!("{warning}"));
+        let result = if self.programmer.is_in_step() {
+            self.programmer.change(change)
+        } else {
+            let (node, ports) = self.tracker.whole().unwrap_or_default();
+            self.programmer.replace(node, ports)
+        };
+        match result {
+            Ok(applied) => self.succeeded(&applied),
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    fn succeeded(&mut self, applied: &Applied) {
+        self.retry = None;
+        if applied.bytes == 0 {
+            return;
+        }
+        self.collect_at = Some(Instant::now() + KEEP_UNUSED);
+        info!(
+            added = applied.added,
+            deleted = applied.deleted,
+            transactions = applied.transactions,
+            bytes = applied.bytes,
+            encode_us = applied.encode.as_micros(),
+            commit_us = applied.kernel.as_micros(),
+            "synced"
+        );
+    }
+
+    fn failed(&mut self, error: &SyncError) {
+        let pause = self.retry.map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(LONGEST_RETRY));
+        self.retry = Some((Instant::now() + pause, pause));
+        error!("{error}; trying again in {pause:?}, from what the kernel holds then");
+    }
+}
