@@ -172,6 +172,8 @@ impl State {
         let affinity = new.and_then(lower::affinity);
         if let Some((id, rules)) = affinity {
             tables.change_affinity(id, rules, &writer, draft);
+        } else if let Some((id, _)) = old.and_then(lower::affinity) {
+            tables.forget_all_clients(family, id, draft);
         }
         let own = |port: Option<&PortPlan>| port.map(lower::own_elements).unwrap_or_default();
         let (deleted, added) = difference(own(old), own(new));
@@ -312,6 +314,14 @@ impl Tables {
             if matches!(chain, Chain::Learn(of, _) | Chain::Sticky(of, ..) if of == id) {
                 draft.set_rules(writer.family, chain, writer.rules(chain, Some(rules)), true);
             }
+        }
+    }
+
+    /// Forgets all clients of a Service port that has no affinity any more (behaviour row D7). The maps stay for a
+    /// while, and nobody would take out of them what leaves the pools meanwhile.
+    fn forget_all_clients(&self, family: Family, id: AffinityId, draft: &mut Draft) {
+        for map in self.affinity.get(&id).into_iter().flat_map(|affinity| &affinity.maps) {
+            draft.empty_map(family, *map);
         }
     }
 

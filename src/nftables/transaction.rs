@@ -162,6 +162,11 @@ impl Draft {
         self.made.push(Op::AddSet(maps::to_wire(map, family, size)));
     }
 
+    /// Takes everything out of a map.
+    pub(super) fn empty_map(&mut self, family: Family, map: Map) {
+        self.made.push(Op::FlushSet(set_ref(family, map)));
+    }
+
     /// Fills a set of prefixes; `replace` where it may hold some.
     pub(super) fn fill_ranges(&mut self, family: Family, map: Map, prefixes: &[IpNet], replace: bool) {
         let set = set_ref(family, map);

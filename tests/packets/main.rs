@@ -2,12 +2,16 @@
 //!
 //! This ring has a `main` of its own, since a process must enter its namespaces before it has threads.
 
+mod affinity;
 mod cases;
+mod churn;
+mod commands;
 #[path = "../common/mod.rs"]
 mod common;
 mod fixture;
 mod ground;
 mod proxy;
+mod scene;
 
 use std::process::ExitCode;
 
@@ -25,6 +29,9 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> = Vec::new();
     trials.extend(ground::trials());
     trials.extend(cases::trials());
+    trials.extend(churn::trials());
+    trials.extend(affinity::trials());
+    trials.extend(commands::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

@@ -1,0 +1,76 @@
+//! A lab with a proxy, for tests that go through several states. Objects are in the notation of the cases.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use svcmap::lab::{Answer, Lab, Listen, Outcome, Place, Server};
+use svcmap::nftables::program::Applied;
+use svcmap::objects::{Family, Protocol};
+
+use crate::common::cases::{Given, Home, NodeSettings, Stack, address, manifests, snapshot};
+use crate::proxy::Proxy;
+
+/// For answers.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A lab with a proxy on its node, in the families of a stack.
+pub struct Scene<'a> {
+    pub lab: &'a Lab,
+    pub stack: Stack,
+    pub proxy: Proxy,
+    endpoints: Vec<IpAddr>,
+}
+
+impl Scene<'_> {
+    /// A lab whose node has no rules, with these endpoints, of the notation, and these clients outside.
+    pub fn new<'a>(lab: &'a mut Lab, stack: Stack, endpoints: &str, clients: &[&str]) -> Result<Scene<'a>> {
+        let mut all = Given::new("all");
+        all.add(&format!("slice all {endpoints}"));
+        let endpoints = all.places(stack);
+        let place = |home| if home == Home::Pod { Place::Pod } else { Place::Elsewhere };
+        let outside = stack.families().iter().flat_map(|family| clients.iter().map(|client| address(client, *family)));
+        let endpoint_places = endpoints.iter().map(|(address, home)| (*address, place(*home)));
+        lab.settle(&endpoint_places.chain(outside.map(|client| (client, Place::Outside))).collect())?;
+        let mut proxy = Proxy::start(lab, NodeSettings::default().config(stack))?;
+        proxy.clean()?;
+        Ok(Scene { lab, stack, proxy, endpoints: endpoints.into_keys().collect() })
+    }
+
+    /// Makes these the objects that there are.
+    pub fn sync(&mut self, objects: &[&str]) -> Result<Applied> {
+        self.proxy.sync(snapshot(&document(self.stack, objects)))
+    }
+
+    /// Replaces the proxy by another, which has to read from the kernel what there is.
+    pub fn restart(&mut self) -> Result<()> {
+        self.proxy = Proxy::start(self.lab, NodeSettings::default().config(self.stack))?;
+        Ok(())
+    }
+
+    /// Servers on a port of every endpoint.
+    pub fn serve(&self, protocol: Protocol, port: u16) -> Result<Vec<Server>> {
+        let listen = |ip: &IpAddr| Listen { protocol, address: SocketAddr::new(*ip, port) };
+        self.lab.serve(&self.endpoints.iter().map(listen).collect::<Vec<_>>())
+    }
+}
+
+/// The objects as a document that `svcmap -f` reads.
+pub fn document(stack: Stack, objects: &[impl AsRef<str>]) -> String {
+    let mut given = Given::new("now");
+    objects.iter().for_each(|line| given.add(line.as_ref()));
+    manifests(&NodeSettings::default(), &given, stack)
+}
+
+/// Opens one connection, which must be answered.
+pub fn ask(lab: &Lab, from: IpAddr, protocol: Protocol, to: SocketAddr) -> Result<Answer> {
+    match lab.probe(from, protocol, to, PATIENCE)? {
+        Outcome::Answered(answer) => Ok(answer),
+        other => bail!("{from} -> {to}/{protocol}: expected an answer, seen: {other}"),
+    }
+}
+
+/// An address and port of the notation in a family.
+pub fn target(ip: &str, port: u16, family: Family) -> SocketAddr {
+    SocketAddr::new(address(ip, family), port)
+}
