@@ -7,6 +7,7 @@ mod convert;
 mod derive;
 pub mod generate;
 mod manifests;
+mod watch;
 mod write;
 
 use std::fmt;
@@ -16,6 +17,7 @@ use ipnet::IpNet;
 use crate::objects::{EndpointSlice, Node, Service, ServiceKey, ServiceType, SliceKey};
 
 pub use manifests::{LoadError, Loaded, load};
+pub use watch::{Watch, watch};
 pub use write::{Format, write};
 
 /// Everything that a source knows at one moment.

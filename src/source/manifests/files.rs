@@ -24,8 +24,10 @@ pub enum LoadError {
     },
 }
 
-/// Standard input.
-const STDIN: &str = "-";
+/// Whether the path stands for standard input.
+pub fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
 
 /// The files behind the paths: a directory stands for its manifests, sorted by name. Each file once, in the order of
 /// its first mention.
@@ -33,7 +35,7 @@ pub fn expand(paths: &[PathBuf]) -> Result<Vec<PathBuf>, LoadError> {
     let (mut files, mut seen) = (Vec::new(), HashSet::new());
     for path in paths {
         let unreadable = |source| LoadError::Unreadable { path: path.clone(), source };
-        let found = if path.as_os_str() == STDIN {
+        let found = if is_stdin(path) {
             vec![path.clone()]
         } else if fs::metadata(path).map_err(unreadable)?.is_dir() {
             manifests_in(path).map_err(unreadable)?
@@ -63,7 +65,8 @@ pub fn manifests_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn is_manifest(path: &Path) -> bool {
+/// Whether a file of this name in a directory is a manifest.
+pub fn is_manifest(path: &Path) -> bool {
     let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
     let extension = path.extension().and_then(|e| e.to_str());
     !hidden && matches!(extension, Some("yaml" | "yml" | "json"))
@@ -72,7 +75,7 @@ fn is_manifest(path: &Path) -> bool {
 /// Opens a file, or standard input.
 pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     const BUFFER: usize = 64 << 10;
-    Ok(if path.as_os_str() == STDIN {
+    Ok(if is_stdin(path) {
         Box::new(BufReader::with_capacity(BUFFER, io::stdin().lock()))
     } else {
         Box::new(BufReader::with_capacity(BUFFER, File::open(path)?))
@@ -81,5 +84,5 @@ pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
 
 /// What a file is called in messages.
 pub fn display(path: &Path) -> String {
-    if path.as_os_str() == STDIN { "standard input".into() } else { path.display().to_string() }
+    if is_stdin(path) { "standard input".into() } else { path.display().to_string() }
 }

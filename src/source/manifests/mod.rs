@@ -14,6 +14,7 @@ use document::Documents;
 use parse::parse;
 
 pub use files::LoadError;
+pub(super) use files::{expand, is_manifest, is_stdin, manifests_in};
 
 /// What manifests say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub struct Loaded {
 pub fn load(paths: &[PathBuf]) -> Result<Loaded, LoadError> {
     let (mut interner, mut objects) = (Interner::default(), Vec::new());
     let mut loaded = Loaded::default();
-    for path in files::expand(paths)? {
+    for path in expand(paths)? {
         let content = read(&path, &mut interner);
         objects.extend(content.objects);
         loaded.problems.extend(content.problems);
@@ -48,7 +49,7 @@ pub fn load(paths: &[PathBuf]) -> Result<Loaded, LoadError> {
 }
 
 /// What one file says.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Content {
     /// The objects, in their order.
     pub objects: Vec<Object>,
