@@ -5,6 +5,9 @@
 //! over 255 bytes, keys and values over 64 bytes, keys of more than 16 parts, rules and sets that take over 32 KiB. What
 //! it cannot read, such as a rule with an expression that it does not know, is read by the native codec.
 //!
+//! Only the kernel's messages may be read with it: the library trusts them, and ends the process at an attribute that
+//! has another length than it expects. The native codec takes any bytes.
+//!
 //! [`Expr::Raw`]: super::model::Expr::Raw
 
 mod exprs;
