@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
 use crate::nftables::program::{Applied, Programmer, SyncError};
-use crate::source::{Problem, Snapshot};
+use crate::source::Loaded;
 use crate::tracker::Tracker;
 
 /// The pause before a failed sync is tried again: doubled each time, up to the longest.
@@ -19,8 +19,8 @@ const KEEP_UNUSED: Duration = Duration::from_secs(30);
 /// What the loop is told.
 #[derive(Debug)]
 pub enum Event {
-    /// The source's whole state has changed.
-    Snapshot(Snapshot, Vec<Problem>),
+    /// The manifests say this now.
+    Manifests(Loaded),
     /// The end.
     Stop,
 }
@@ -65,10 +65,16 @@ impl Runner {
     /// Whether it is the end.
     fn take_in(&mut self, event: Event) -> bool {
         match event {
-            Event::Snapshot(snapshot, problems) => {
-                problems.iter().for_each(|problem| warn!("{problem}"));
-                self.tracker.replace(snapshot);
-                self.synced = true;
+            Event::Manifests(loaded) => {
+                loaded.problems.iter().for_each(|problem| warn!("{problem}"));
+                match loaded.broken.first() {
+                    // what it holds may be programmed already, by an earlier run: it must not be taken for gone
+                    Some(file) if !self.synced => error!("{}: waiting until it can be read to its end", file.display()),
+                    _ => {
+                        self.tracker.replace(loaded.snapshot);
+                        self.synced = true;
+                    }
+                }
                 false
             }
             Event::Stop => true,

@@ -1,0 +1,94 @@
+//! `svcmap run`: the daemon.
+
+use std::process::ExitCode;
+use std::sync::mpsc::{Sender, channel};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use tracing_subscriber::EnvFilter;
+
+use super::input::configuration;
+use super::output::Failure;
+use crate::config::ProxyFlags;
+use crate::netlink::CodecKind;
+use crate::nftables::program::Programmer;
+use crate::source::watch::{Watch, watch};
+use crate::sync::{Event, Runner};
+use crate::tracker::Tracker;
+
+/// Arguments of `run`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Manifests to follow: a file, a directory, or - for standard input, which is read once (repeatable)
+    #[arg(short = 'f', long = "filename", value_name = "PATH", required = true)]
+    files: Vec<std::path::PathBuf>,
+    #[command(flatten)]
+    proxy: ProxyFlags,
+    /// How log lines look
+    #[arg(long, value_enum, default_value_t)]
+    log_format: LogFormat,
+    /// What is logged: a level, or levels by module
+    #[arg(long, value_name = "FILTER", env = "SVCMAP_LOG", default_value = "info")]
+    log: String,
+    /// What writes the netlink messages: native, or libnftnl where it was built in
+    #[arg(long, value_name = "CODEC", default_value_t)]
+    codec: CodecKind,
+}
+
+/// `--log-format`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Runs the command until SIGTERM or SIGINT. What is programmed stays.
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    start_log(args)?;
+    let tracker = Tracker::new(configuration(&args.proxy)?);
+    let programmer = Programmer::open(args.codec).map_err(Failure::Connect)?;
+    let (sender, events) = channel();
+    stop_on_signals(sender.clone()).map_err(Failure::Output)?;
+    let watch = watch(args.files.clone()).map_err(|error| Failure::Input(error.to_string()))?;
+    std::thread::scope(|scope| {
+        let watch: &Watch = &watch;
+        scope.spawn(move || forward(watch, &sender));
+        Runner::new(tracker, programmer).run(&events);
+        watch.stop();
+    });
+    tracing::info!("stopped; what is programmed stays");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn forward(watch: &Watch, sender: &Sender<Event>) {
+    for loaded in watch.updates() {
+        if sender.send(Event::Manifests(loaded)).is_err() {
+            return;
+        }
+    }
+}
+
+fn stop_on_signals(sender: Sender<Event>) -> std::io::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for _ in signals.forever() {
+            if sender.send(Event::Stop).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+fn start_log(args: &Args) -> Result<(), Failure> {
+    let filter =
+        EnvFilter::try_new(&args.log).map_err(|error| Failure::Input(format!("--log {}: {error}", args.log)))?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match args.log_format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().init(),
+    }
+    Ok(())
+}
