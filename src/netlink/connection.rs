@@ -86,6 +86,11 @@ impl Connection {
         self.limit
     }
 
+    /// Lowers the limit of [`Connection::max_batch_bytes`]: what is longer is then refused before it is sent.
+    pub fn limit_batches(&mut self, bytes: usize) {
+        self.limit = self.limit.min(bytes);
+    }
+
     /// Commits all of `ops` or nothing. Without any there is no message to the kernel at all.
     pub fn commit(&mut self, ops: &[Op]) -> Result<Commit, CommitError> {
         self.commit_since(ops, None)

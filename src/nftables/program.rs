@@ -93,6 +93,11 @@ impl Programmer {
         Ok(Programmer { connection: Connection::open(codec)?, state: State::default(), in_step: false })
     }
 
+    /// Cuts transactions to this length, where the send buffer would allow longer ones.
+    pub fn limit_transactions(&mut self, bytes: usize) {
+        self.connection.limit_batches(bytes);
+    }
+
     /// What is programmed, as far as it is known.
     pub fn state(&self) -> &State {
         &self.state
@@ -191,7 +196,7 @@ impl Programmer {
         let limits = Limits::new(self.connection.max_batch_bytes());
         let parts = cut::parts(&self.state, change, limits);
         if let [_, _, ..] = parts.as_slice() {
-            self.state.reserve(parts.iter().flat_map(|part| &part.changed));
+            self.state.make_room(parts.iter().flat_map(|part| &part.changed));
         }
         for part in parts {
             let started = std::time::Instant::now();

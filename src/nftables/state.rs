@@ -21,6 +21,8 @@ pub struct State {
     pub(super) ports: HashMap<PortId, PortPlan>,
     pub(super) v4: Tables,
     pub(super) v6: Tables,
+    /// The families whose tables have to be made again, since a map has no room for what is coming.
+    pub(super) outgrown: BTreeSet<Family>,
 }
 
 /// What one family's table holds beside the Service ports.
@@ -93,7 +95,8 @@ impl State {
         let mut draft = Draft::default();
         let old_node = std::mem::take(&mut self.node);
         let node = change.node.unwrap_or_else(|| old_node.clone());
-        let outgrown = self.make_room(change.changed.iter());
+        self.make_room(change.changed.iter());
+        let outgrown = std::mem::take(&mut self.outgrown);
         for family in Family::BOTH {
             if outgrown.contains(&family) {
                 self.tables_mut(family).clear(family, &mut draft);
@@ -189,11 +192,9 @@ impl State {
         tables.replace_shared(family, old, new, draft);
     }
 
-    /// Sees to it that every map has room for what is coming, before anything is sent: a map that has not is to be
-    /// made again with twice the room that is needed, and its whole table with it. Returns the families whose
-    /// tables that concerns.
-    fn make_room<'a>(&mut self, coming: impl Iterator<Item = &'a PortPlan> + Clone) -> Vec<Family> {
-        let mut outgrown = Vec::new();
+    /// Sees to it that every map has room for what is coming, before anything of it is sent: a map that has not is to
+    /// be made again with twice the room that is needed, and its whole table with it, by the next transaction.
+    pub(super) fn make_room<'a>(&mut self, coming: impl Iterator<Item = &'a PortPlan> + Clone) {
         for family in Family::BOTH {
             let mut more: BTreeMap<Map, isize> = BTreeMap::new();
             let mut shared = HashSet::new();
@@ -215,15 +216,9 @@ impl State {
                 grown |= tables.fill.entry(map).or_default().grow(more);
             }
             if grown && tables.exists {
-                outgrown.push(family);
+                self.outgrown.insert(family);
             }
         }
-        outgrown
-    }
-
-    /// Gives maps that are still to be made room for all that is coming, where it comes in several transactions.
-    pub(super) fn reserve<'a>(&mut self, coming: impl Iterator<Item = &'a PortPlan> + Clone) {
-        self.make_room(coming);
     }
 }
 

@@ -1,0 +1,108 @@
+//! Restarts, damage, and other programs' tables.
+
+use super::support::{apply, assert_same, config, listing, nft, plan, rich_cluster, sorted_listing};
+use svcmap::netlink::CodecKind;
+use svcmap::nftables::program::Programmer;
+
+netns_test! {
+    fn a_restart_sends_nothing() {
+        let whole = plan(rich_cluster(60), config());
+        apply(whole.clone());
+        let mut restarted = Programmer::open(CodecKind::Native).unwrap();
+        let applied = restarted.replace(whole.0, whole.1).unwrap();
+        assert_eq!(applied.bytes, 0, "{applied:?}");
+        assert_eq!(restarted.collect().unwrap().bytes, 0);
+    }
+}
+
+netns_test! {
+    fn a_restart_with_other_objects_leads_to_what_a_fresh_start_makes() {
+        for (before, after) in [(60, 40), (10, 60), (60, 0), (0, 20)] {
+            nft(&["flush", "ruleset"], "");
+            apply(plan(rich_cluster(before), config()));
+            let whole = plan(rich_cluster(after), config());
+            apply(whole.clone());
+            let adopted = sorted_listing();
+            nft(&["flush", "ruleset"], "");
+            apply(whole);
+            assert_same(&adopted, &sorted_listing(), &format!("{before} Services, then {after}"));
+        }
+    }
+}
+
+netns_test! {
+    fn damage_is_repaired() {
+        let whole = plan(rich_cluster(30), config());
+        apply(whole.clone());
+        let intact = sorted_listing();
+        let element = |map: &str| {
+            let text = nft(&["list", "map", "ip", "svcmap", map], "");
+            let line = text.lines().find(|line| line.contains("elements = {")).unwrap_or_else(|| panic!("{map}: {text}"));
+            line.split_once("{ ").unwrap().1.split(" comment").next().unwrap().split(" :").next().unwrap().to_string()
+        };
+        let [service, endpoint, no_endpoints] = ["services", "endpoints", "no-endpoints"].map(element);
+        let damages = [
+            format!("delete element ip svcmap services {{ {service} }}"),
+            format!("delete element ip svcmap endpoints {{ {endpoint} }}"),
+            format!("delete element ip svcmap endpoints {{ {endpoint} }}; add element ip svcmap endpoints {{ {endpoint} : 9.9.9.9 . 9 }}"),
+            format!("delete element ip svcmap no-endpoints {{ {no_endpoints} }}; add element ip svcmap no-endpoints {{ {no_endpoints} : drop }}"),
+            "add element ip svcmap endpoints { 1.2.3.4 . tcp . 5 . 6 : 7.8.9.10 . 11 }".into(),
+            "add element ip svcmap services { 1.2.3.4 . tcp . 5 : goto refuse }".into(),
+            "add element ip svcmap services { 1.2.3.4 . tcp . 5 comment \"no/such:service\" : goto refuse }".into(),
+            "add element ip svcmap services { 1.2.3.4 . icmp . 5 : accept }".into(),
+            "flush map ip svcmap endpoints".into(),
+            "flush map ip6 svcmap services".into(),
+            "flush set ip svcmap hairpin".into(),
+            "flush set ip svcmap cluster-ips".into(),
+            "flush set ip6 svcmap pod-cidrs".into(),
+            "add element ip svcmap pod-cidrs { 172.16.0.0/12 }".into(),
+            "add element ip svcmap nodeport-ips { 172.16.0.1-172.16.0.9 }".into(),
+            "flush chain ip svcmap dispatch".into(),
+            "flush chain ip svcmap refuse".into(),
+            "add rule ip svcmap nat-postrouting counter".into(),
+            "insert rule ip svcmap verdicts accept".into(),
+            "flush chain ip svcmap pick-3".into(),
+            "add chain ip svcmap foreign".into(),
+            "add set ip svcmap foreign { type ipv4_addr; }".into(),
+            "delete table ip svcmap".into(),
+            "delete table ip6 svcmap".into(),
+            "delete table ip svcmap; add table ip svcmap".into(),
+            "delete table ip svcmap; add table ip svcmap; add chain ip svcmap services { type filter hook input priority 0; }".into(),
+            "add chain ip svcmap guard-prerouting { policy drop; }".into(),
+        ];
+        for damage in damages {
+            nft(&["-f", "-"], &damage.replace("; delete", "\ndelete").replace("; add", "\nadd"));
+            let mut programmer = Programmer::open(CodecKind::Native).unwrap();
+            let applied = programmer.replace(whole.0.clone(), whole.1.clone()).unwrap_or_else(|e| panic!("{damage}: {e}"));
+            assert!(applied.bytes > 0, "{damage}: was not noticed");
+            programmer.collect().unwrap();
+            assert_same(&intact, &sorted_listing(), &damage);
+            let again = programmer.replace(whole.0.clone(), whole.1.clone()).unwrap();
+            assert_eq!(again.bytes, 0, "{damage}: the repair left something to do");
+        }
+    }
+}
+
+netns_test! {
+    fn other_tables_are_left_alone() {
+        let foreign = "
+            table inet firewalld {
+                set s { type ipv4_addr . inet_service; flags interval; elements = { 10.0.0.0/8 . 1-100 }; }
+                chain services { type filter hook input priority 10; policy accept; ip saddr . tcp dport @s counter; }
+            }
+            table ip nat {
+                chain DOCKER { }
+                chain PREROUTING { type nat hook prerouting priority dstnat; jump DOCKER; }
+            }
+            table ip6 svcmap2 { map services { type ipv6_addr : verdict; }; }
+            table bridge svcmap { chain services { }; }
+        ";
+        nft(&["-f", "-"], foreign);
+        let before = listing();
+        let mut programmer = apply(plan(rich_cluster(10), config()));
+        let removed = programmer.cleanup().unwrap();
+        assert_eq!(removed.len(), 2);
+        assert_same(&before, &listing(), "before svcmap came, and after it went");
+        assert!(programmer.cleanup().unwrap().is_empty(), "there was nothing to remove any more");
+    }
+}

@@ -1,0 +1,10 @@
+//! The dataplane against the real kernel, each test in a network namespace of its own.
+
+#[path = "../common/mod.rs"]
+#[macro_use]
+mod common;
+
+mod adoption;
+mod listing;
+mod refusal;
+mod support;
