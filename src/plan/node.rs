@@ -43,7 +43,7 @@ pub struct NodePlan {
     pub node_port_addresses: Vec<IpNet>,
     /// The ranges that ClusterIPs come from, where they are known (row B9).
     pub service_cidrs: Vec<IpNet>,
-    /// The node's own addresses (row F8).
+    /// The node's own address of each family (rows F2, F8).
     pub node_ips: Vec<IpAddr>,
 }
 

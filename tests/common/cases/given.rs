@@ -326,6 +326,7 @@ impl EndpointLine {
             'd' => conditions(false, false, true),
             'u' => conditions(false, false, false),
             's' => conditions(false, true, false),
+            'p' => conditions(true, true, true),
             'n' => json!({}),
             other => panic!("{other:?} is no state of an endpoint"),
         };
