@@ -6,6 +6,7 @@
 mod apply;
 mod cleanup;
 mod config;
+mod demo;
 mod diff;
 mod generate;
 mod input;
@@ -36,6 +37,8 @@ enum Command {
     Cleanup(cleanup::Args),
     /// Print a synthetic cluster as manifests
     Generate(generate::Args),
+    /// Build a small cluster in network namespaces and make requests to its Services; needs no privilege
+    Demo(demo::Args),
     /// Print the effective configuration
     Config(config::Args),
     /// Print the version
@@ -55,6 +58,7 @@ pub fn main() -> ExitCode {
         Command::Diff(args) => output::finish(diff::run(&args)),
         Command::Cleanup(args) => output::finish(cleanup::run(&args)),
         Command::Generate(args) => output::finish(generate::run(&args)),
+        Command::Demo(args) => output::finish(demo::run(&args)),
         Command::Config(args) => output::finish(config::run(&args)),
         Command::Version => {
             println!("svcmap {}", env!("CARGO_PKG_VERSION"));

@@ -26,6 +26,9 @@ pub enum Failure {
     /// No connection to the kernel. Status 1.
     #[error("nf_tables cannot be reached: {0} (CAP_NET_ADMIN over the network namespace is needed)")]
     Connect(std::io::Error),
+    /// The demonstration's namespaces cannot be made, or its rules not be programmed. Status 1.
+    #[error("{0:#}")]
+    Demo(anyhow::Error),
     /// Standard output is gone. Status 1.
     #[error("standard output: {0}")]
     Output(#[from] std::io::Error),
@@ -35,7 +38,7 @@ impl Failure {
     fn status(&self) -> u8 {
         match self {
             Failure::Input(_) => 2,
-            Failure::Kernel(_) | Failure::Connect(_) | Failure::Output(_) => 1,
+            Failure::Kernel(_) | Failure::Connect(_) | Failure::Output(_) | Failure::Demo(_) => 1,
         }
     }
 }

@@ -82,6 +82,7 @@ impl Namespace {
     pub fn ip(&self, script: &str) -> Result<()> {
         match self.command("ip", &["-batch", "-"], script) {
             Ok(_) => Ok(()),
+            Err(error) if error.is::<io::Error>() => Err(error),
             Err(error) => bail!("{error:#}\nThe script was:\n{script}"),
         }
     }

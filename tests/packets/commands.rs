@@ -1,5 +1,7 @@
 //! The program itself: what `apply` programs is what packets meet, and `cleanup` takes it away.
 
+use std::process::Command;
+
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
 use svcmap::lab::{Lab, Listen, Outcome};
@@ -11,7 +13,10 @@ use crate::scene::{PATIENCE, Scene, document, target};
 use crate::trial;
 
 pub fn trials() -> Vec<Trial> {
-    vec![trial("commands::apply_diff_and_cleanup", || fixture::in_a_lab(apply_diff_and_cleanup))]
+    vec![
+        trial("commands::apply_diff_and_cleanup", || fixture::in_a_lab(apply_diff_and_cleanup)),
+        trial("commands::demo", demo),
+    ]
 }
 
 const FOREIGN: &str = "table ip admin { chain input { type filter hook input priority 0; tcp dport 22 accept; }; }\n";
@@ -61,5 +66,19 @@ fn apply_diff_and_cleanup(lab: &mut Lab) -> Result<()> {
     let rules = lab.node().command("nft", &["list", "ruleset"], "")?;
     ensure!(rules.contains("table ip admin") && !rules.contains("svcmap"), "cleanup left\n{rules}");
     lab.node().command("nft", &["delete", "table", "ip", "admin"], "")?;
+    Ok(())
+}
+
+/// The demonstration makes namespaces of its own, also from within ours.
+fn demo() -> Result<()> {
+    let output = Command::new(env!("CARGO_BIN_EXE_svcmap")).args(["demo", "--requests", "40"]).output()?;
+    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "{}: {errors}\n{said}", output.status);
+    for part in
+        ["map services {", "goto cluster-3", "chain pick-3 {", "map affinity-cluster-", "web-1", "web-2", "web-3"]
+    {
+        ensure!(said.contains(part), "no {part:?} in\n{said}");
+    }
+    ensure!(said.ends_with("\n400 of 400 requests were answered by an endpoint of their Service.\n"), "{said}");
     Ok(())
 }

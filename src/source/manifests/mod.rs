@@ -4,6 +4,7 @@ mod document;
 mod files;
 mod parse;
 
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
 use super::assemble::assemble;
@@ -48,6 +49,15 @@ pub fn load(paths: &[PathBuf]) -> Result<Loaded, LoadError> {
     Ok(loaded)
 }
 
+/// Reads manifests from memory; `name` is what messages call them.
+pub fn load_text(text: &str, name: &str) -> Loaded {
+    let content = read_documents(Documents::new(text.as_bytes()), name, &mut Interner::default());
+    let broken = if content.broken { vec![PathBuf::from(name)] } else { Vec::new() };
+    let mut loaded = Loaded { snapshot: Snapshot::default(), problems: content.problems, broken };
+    loaded.snapshot = assemble(content.objects, &mut loaded.problems);
+    loaded
+}
+
 /// What one file says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Content {
@@ -68,19 +78,22 @@ impl Content {
 
 /// Reads one file, or standard input.
 pub(super) fn read(path: &Path, interner: &mut Interner) -> Content {
-    let mut content = Content::default();
     let file = files::display(path);
-    let documents = match files::open(path) {
-        Ok(reader) => Documents::new(reader),
+    match files::open(path) {
+        Ok(reader) => read_documents(Documents::new(reader), &file, interner),
         Err(error) => {
+            let mut content = Content::default();
             content.broken(&file, String::new(), error.to_string());
-            return content;
+            content
         }
-    };
-    let mut items = 0;
+    }
+}
+
+fn read_documents<R: BufRead>(documents: Documents<R>, file: &str, interner: &mut Interner) -> Content {
+    let (mut content, mut items) = (Content::default(), 0);
     for document in documents {
         let parsed = match document {
-            Ok(document) => parse(&document, &file, interner),
+            Ok(document) => parse(&document, file, interner),
             Err(error) => Err(error.into()),
         };
         match parsed {
@@ -89,11 +102,11 @@ pub(super) fn read(path: &Path, interner: &mut Interner) -> Content {
                 content.objects.extend(parsed.objects);
                 content.problems.extend(parsed.problems);
             }
-            Err(error) => content.broken(&file, error.place, error.message),
+            Err(error) => content.broken(file, error.place, error.message),
         }
     }
     if items == 0 && !content.broken {
-        content.broken(&file, String::new(), "holds no objects".into());
+        content.broken(file, String::new(), "holds no objects".into());
     }
     content
 }
