@@ -12,6 +12,7 @@ mod generate;
 mod input;
 mod output;
 mod render;
+mod run;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,8 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Keep the current network namespace in step with the input until told to stop
+    Run(run::Args),
     /// Program the current network namespace once, and leave
     Apply(apply::Args),
     /// Print the ruleset that apply would make, as an nft script; changes nothing and needs no privilege
@@ -53,6 +56,7 @@ enum Command {
 /// Runs the program.
 pub fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Run(args) => output::finish(run::run(&args)),
         Command::Apply(args) => output::finish(apply::run(&args)),
         Command::Render(args) => output::finish(render::run(&args)),
         Command::Diff(args) => output::finish(diff::run(&args)),

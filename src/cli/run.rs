@@ -1,5 +1,6 @@
 //! `svcmap run`: the daemon.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::mpsc::{Sender, channel};
 
@@ -11,7 +12,7 @@ use super::output::Failure;
 use crate::config::ProxyFlags;
 use crate::netlink::CodecKind;
 use crate::nftables::program::Programmer;
-use crate::source::watch::{Watch, watch};
+use crate::source::{Watch, watch};
 use crate::sync::{Event, Runner};
 use crate::tracker::Tracker;
 
@@ -50,14 +51,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let tracker = Tracker::new(configuration(&args.proxy)?);
     let programmer = Programmer::open(args.codec).map_err(Failure::Connect)?;
     let (sender, events) = channel();
-    stop_on_signals(sender.clone()).map_err(Failure::Output)?;
+    stop_on_signals(sender.clone())?;
     let watch = watch(args.files.clone()).map_err(|error| Failure::Input(error.to_string()))?;
-    std::thread::scope(|scope| {
-        let watch: &Watch = &watch;
-        scope.spawn(move || forward(watch, &sender));
-        Runner::new(tracker, programmer).run(&events);
-        watch.stop();
-    });
+    std::thread::Builder::new().name("forward".into()).spawn(move || forward(&watch, &sender))?;
+    Runner::new(tracker, programmer).run(&events);
     tracing::info!("stopped; what is programmed stays");
     Ok(ExitCode::SUCCESS)
 }
@@ -85,7 +82,10 @@ fn stop_on_signals(sender: Sender<Event>) -> std::io::Result<()> {
 fn start_log(args: &Args) -> Result<(), Failure> {
     let filter =
         EnvFilter::try_new(&args.log).map_err(|error| Failure::Input(format!("--log {}: {error}", args.log)))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     match args.log_format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().init(),

@@ -102,12 +102,17 @@ impl Runner {
         }
         let (change, warnings) = self.tracker.take();
         warnings.iter().for_each(|warning| warn!("{warning}"));
-        let result = if self.programmer.is_in_step() {
-            self.programmer.change(change)
-        } else {
-            let (node, ports) = self.tracker.whole().unwrap_or_default();
-            self.programmer.replace(node, ports)
+        let mut result = match self.programmer.is_in_step() {
+            true => self.programmer.change(change),
+            false => Err(SyncError::OutOfStep),
         };
+        if let Err(error) = &result {
+            if !matches!(error, SyncError::OutOfStep) {
+                warn!("{error}; starting over from what the kernel holds");
+            }
+            let (node, ports) = self.tracker.whole().unwrap_or_default();
+            result = self.programmer.replace(node, ports);
+        }
         match result {
             Ok(applied) => self.succeeded(&applied),
             Err(error) => self.failed(&error),
@@ -134,6 +139,6 @@ impl Runner {
     fn failed(&mut self, error: &SyncError) {
         let pause = self.retry.map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(LONGEST_RETRY));
         self.retry = Some((Instant::now() + pause, pause));
-        error!("{error}; trying again in {pause:?}, from what the kernel holds then");
+        error!("{error}; trying again in {pause:?}");
     }
 }
