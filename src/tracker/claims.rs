@@ -1,6 +1,6 @@
 //! Which of several Services has an address and port that all of them ask for (behaviour row A11).
 
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 use super::store::ServiceId;
 use crate::policy::Claim;

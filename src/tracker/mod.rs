@@ -7,19 +7,20 @@
 mod claims;
 mod store;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use hashbrown::HashSet;
 use ipnet::IpNet;
 
 use crate::config::ProxyConfig;
-use crate::objects::{EndpointSlice, Family, Node, Service, ServiceKey, SliceKey};
+use crate::objects::{EndpointSlice, Family, Node, Service, ServiceKey};
 use crate::plan::{NodePlan, PlanChange, PortId, PortPlan};
 use crate::policy::{self, Claim, Context, Warning};
 use crate::source::{Change, Snapshot};
 
 use claims::Claims;
-use store::{ServiceId, Store, compact_service, compact_slice};
+use store::{ServiceId, SliceId, Store, compact_service, compact_slice};
 
 /// The objects as they are known, and what of them has not been planned yet.
 #[derive(Debug)]
@@ -81,10 +82,22 @@ impl Tracker {
     /// Takes in one change. What says nothing new touches nothing, and neither does another node's object.
     pub fn apply(&mut self, change: Change) {
         match change {
-            Change::Service(service) => self.set_service(service),
-            Change::ServiceGone(key) => self.remove_service(&key),
-            Change::Slice(slice) => self.set_slice(slice),
-            Change::SliceGone(key) => self.remove_slice(&key),
+            Change::Service(service) => {
+                self.set_service(service);
+            }
+            Change::ServiceGone(key) => {
+                if let Some(id) = self.store.find_service(&key) {
+                    self.remove_service(id);
+                }
+            }
+            Change::Slice(slice) => {
+                self.set_slice(slice);
+            }
+            Change::SliceGone(key) => {
+                if let Some(id) = self.store.find_slice(&key) {
+                    self.remove_slice(id);
+                }
+            }
             Change::Node(node) if *node.name == *self.own_node => self.set_node(Some(node)),
             Change::Node(_) => {}
             Change::ServiceCidrs(networks) => self.set_service_cidrs(networks),
@@ -94,24 +107,14 @@ impl Tracker {
     /// Takes in the whole state: what is held and not in it is gone.
     pub fn replace(&mut self, snapshot: Snapshot) {
         let Snapshot { services, slices, nodes, service_cidrs } = snapshot;
-        let mut gone: BTreeSet<ServiceId> =
-            self.store.service_ids().filter(|id| self.store.service(*id).is_some()).collect();
-        for service in services {
-            if let Some(id) = self.store.find_service(&service.key) {
-                gone.remove(&id);
-            }
-            self.set_service(service);
+        let kept: HashSet<ServiceId> = services.into_iter().map(|service| self.set_service(service)).collect();
+        let is_gone = |id: &ServiceId| self.store.service(*id).is_some() && !kept.contains(id);
+        for id in self.store.service_ids().filter(is_gone).collect::<Vec<_>>() {
+            self.remove_service(id);
         }
-        for key in gone.into_iter().map(|id| self.store.key(id).clone()).collect::<Vec<_>>() {
-            self.remove_service(&key);
-        }
-        let mut gone: HashSet<SliceKey> = self.store.all_slices().map(|slice| slice.key.clone()).collect();
-        for slice in slices {
-            gone.remove(&slice.key);
-            self.set_slice(slice);
-        }
-        for key in gone {
-            self.remove_slice(&key);
+        let kept: HashSet<SliceId> = slices.into_iter().map(|slice| self.set_slice(slice)).collect();
+        for id in self.store.slice_ids().filter(|id| !kept.contains(id)).collect::<Vec<_>>() {
+            self.remove_slice(id);
         }
         self.set_node(nodes.into_iter().find(|node| *node.name == *self.own_node));
         self.set_service_cidrs(service_cidrs);
@@ -170,8 +173,8 @@ impl Tracker {
         Counts {
             services: services().count(),
             proxied: services().filter(|service| policy::selection::is_proxied(service)).count(),
-            slices: self.store.all_slices().count(),
-            endpoints: self.store.all_slices().map(|slice| slice.endpoints.len()).sum(),
+            slices: self.store.slice_ids().count(),
+            endpoints: self.store.slice_ids().map(|id| self.store.slice(id).endpoints.len()).sum(),
         }
     }
 
@@ -182,7 +185,7 @@ impl Tracker {
         id.map_or(0, |id| policy::health::local_ready(&self.own_node, &self.store.slices(id), family))
     }
 
-    fn set_service(&mut self, service: Service) {
+    fn set_service(&mut self, service: Service) -> ServiceId {
         let service = compact_service(service);
         let id = self.store.service_id(&service.key);
         if self.store.service(id) != Some(&service) {
@@ -191,34 +194,35 @@ impl Tracker {
             self.warnings.extend(policy::source_ranges::open_families(&service));
             self.store.set_service(id, service);
         }
+        id
     }
 
-    fn remove_service(&mut self, key: &ServiceKey) {
-        if let Some(id) = self.store.find_service(key) {
-            self.touch(id);
-            self.store.clear_service(id);
-        }
+    fn remove_service(&mut self, id: ServiceId) {
+        self.touch(id);
+        self.store.clear_service(id);
     }
 
-    fn set_slice(&mut self, slice: EndpointSlice) {
+    fn set_slice(&mut self, slice: EndpointSlice) -> SliceId {
         let slice = compact_slice(slice, &self.own_node);
-        match self.store.slice(&slice.key) {
-            Some(held) if *held == slice => return,
-            Some(held) if held.service != slice.service => {
+        let known = self.store.find_slice(&slice.key);
+        if let Some(id) = known {
+            let held = self.store.slice(id);
+            if *held == slice {
+                return id;
+            }
+            if held.service != slice.service {
                 let service = held.service_key();
                 self.touch_key(&service);
             }
-            _ => {}
         }
-        self.touch_key(&slice.service_key());
-        self.store.set_slice(slice);
+        let service = self.touch_key(&slice.service_key());
+        self.store.set_slice(known, service, slice)
     }
 
-    fn remove_slice(&mut self, key: &SliceKey) {
-        if let Some(service) = self.store.slice(key).map(EndpointSlice::service_key) {
-            self.touch_key(&service);
-            self.store.remove_slice(key);
-        }
+    fn remove_slice(&mut self, id: SliceId) {
+        let service = self.store.slice(id).service_key();
+        let service = self.touch_key(&service);
+        self.store.remove_slice(id, service);
     }
 
     fn set_node(&mut self, node: Option<Node>) {
@@ -235,9 +239,10 @@ impl Tracker {
         }
     }
 
-    fn touch_key(&mut self, key: &ServiceKey) {
+    fn touch_key(&mut self, key: &ServiceKey) -> ServiceId {
         let id = self.store.service_id(key);
         self.touch(id);
+        id
     }
 
     /// Marks the Service, and keeps what is true of it now. It must be called before anything of it changes.
@@ -298,6 +303,9 @@ impl Tracker {
 
 /// Adds what became of a Service's plans to the change.
 fn compare(before: Vec<PortPlan>, now: Vec<PortPlan>, change: &mut PlanChange) {
+    if before.is_empty() {
+        return change.changed.extend(now);
+    }
     let mut before: BTreeMap<PortId, PortPlan> = before.into_iter().map(|plan| (plan.id.clone(), plan)).collect();
     for plan in now {
         if before.remove(&plan.id).as_ref() != Some(&plan) {

@@ -1,10 +1,10 @@
 //! The objects, held compactly: a large cluster has a million endpoints.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use slab::Slab;
 use smallvec::SmallVec;
 
@@ -13,6 +13,10 @@ use crate::objects::{EndpointSlice, Service, ServiceKey, SliceKey, Target};
 /// A Service that is held, or one that only slices name so far. It stays the same until [`Store::prune`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ServiceId(u32);
+
+/// A slice that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SliceId(u32);
 
 /// Services and the slices of each, found by their keys.
 ///
@@ -24,7 +28,7 @@ pub struct Store {
     slices: Slab<EndpointSlice>,
     service_index: HashTable<u32>,
     slice_index: HashTable<u32>,
-    hasher: RandomState,
+    hasher: DefaultHashBuilder,
 }
 
 struct Entry {
@@ -105,38 +109,43 @@ impl Store {
     }
 
     /// The slice of this key, if it is held.
-    pub fn slice(&self, key: &SliceKey) -> Option<&EndpointSlice> {
-        self.find_slice(key).map(|at| &self.slices[at as usize])
+    pub fn find_slice(&self, key: &SliceKey) -> Option<SliceId> {
+        let hash = self.hasher.hash_one(key);
+        self.slice_index.find(hash, |at| &self.slices[*at as usize].key == key).copied().map(SliceId)
     }
 
-    /// Holds the slice, in place of one of the same key.
-    pub fn set_slice(&mut self, slice: EndpointSlice) {
-        let service = self.service_id(&slice.service_key());
-        let Some(at) = self.find_slice(&slice.key) else {
+    /// A slice.
+    pub fn slice(&self, id: SliceId) -> &EndpointSlice {
+        &self.slices[id.0 as usize]
+    }
+
+    /// Holds a slice of the Service, in place of the one of the same key that `known` is.
+    pub fn set_slice(&mut self, known: Option<SliceId>, service: ServiceId, slice: EndpointSlice) -> SliceId {
+        let Some(id) = known else {
             let hash = self.hasher.hash_one(&slice.key);
             let at = self.slices.insert(slice) as u32;
             let (slices, hasher) = (&self.slices, &self.hasher);
             self.slice_index.insert_unique(hash, at, |at| hasher.hash_one(&slices[*at as usize].key));
             self.services[service.0 as usize].slices.push(at);
-            return;
+            return SliceId(at);
         };
-        let before = self.slices[at as usize].service_key();
-        if let Some(before) = self.find_service(&before).filter(|before| *before != service) {
-            self.services[before.0 as usize].slices.retain(|held| *held != at);
-            self.services[service.0 as usize].slices.push(at);
+        let held = self.slice(id);
+        if held.service != slice.service {
+            if let Some(before) = self.find_service(&held.service_key()) {
+                self.services[before.0 as usize].slices.retain(|at| *at != id.0);
+            }
+            self.services[service.0 as usize].slices.push(id.0);
         }
-        self.slices[at as usize] = slice;
+        self.slices[id.0 as usize] = slice;
+        id
     }
 
-    /// Forgets a slice.
-    pub fn remove_slice(&mut self, key: &SliceKey) {
-        let hash = self.hasher.hash_one(key);
-        let slices = &self.slices;
-        let Ok(entry) = self.slice_index.find_entry(hash, |at| &slices[*at as usize].key == key) else { return };
-        let (at, _) = entry.remove();
-        let slice = self.slices.remove(at as usize);
-        if let Some(service) = self.find_service(&slice.service_key()) {
-            self.services[service.0 as usize].slices.retain(|held| *held != at);
+    /// Forgets a slice of the Service.
+    pub fn remove_slice(&mut self, id: SliceId, service: ServiceId) {
+        let slice = self.slices.remove(id.0 as usize);
+        self.services[service.0 as usize].slices.retain(|held| *held != id.0);
+        if let Ok(entry) = self.slice_index.find_entry(self.hasher.hash_one(&slice.key), |at| *at == id.0) {
+            entry.remove();
         }
     }
 
@@ -159,13 +168,8 @@ impl Store {
     }
 
     /// All slices.
-    pub fn all_slices(&self) -> impl Iterator<Item = &EndpointSlice> + '_ {
-        self.slices.iter().map(|(_, slice)| slice)
-    }
-
-    fn find_slice(&self, key: &SliceKey) -> Option<u32> {
-        let hash = self.hasher.hash_one(key);
-        self.slice_index.find(hash, |at| &self.slices[*at as usize].key == key).copied()
+    pub fn slice_ids(&self) -> impl Iterator<Item = SliceId> + '_ {
+        self.slices.iter().map(|(at, _)| SliceId(at as u32))
     }
 }
 

@@ -1,7 +1,9 @@
 //! Tracker tests: what is touched, and who has a contested address.
 
 use super::*;
-use crate::objects::{Conditions, Endpoint, Protocol, ServicePort, ServiceType, SlicePort, Target, TrafficPolicy};
+use crate::objects::{
+    Conditions, Endpoint, Protocol, ServicePort, ServiceType, SliceKey, SlicePort, Target, TrafficPolicy,
+};
 use crate::plan::{FrontendAddress, Plan};
 
 fn tracker() -> Tracker {
