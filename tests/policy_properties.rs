@@ -310,6 +310,9 @@ proptest! {
                     check(&plan, &model)?;
                     let fresh = fresh(&model)?;
                     prop_assert_eq!(&plan, &fresh);
+                    let (node, ports) = tracker.whole().expect("a plan that was taken");
+                    let ports = ports.into_iter().map(|port| (port.id.clone(), port)).collect();
+                    prop_assert_eq!(&plan, &Plan { node, ports });
                 }
             }
         }

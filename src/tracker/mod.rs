@@ -159,8 +159,8 @@ impl Tracker {
         (change, warnings)
     }
 
-    /// The whole plan as it was taken last, for a kernel of which it is not known what it holds; nothing before the
-    /// first [`Tracker::take`].
+    /// The whole plan, for a kernel of which it is not known what it holds; nothing before the first
+    /// [`Tracker::take`]. It is what was taken as long as nothing was touched since.
     pub fn whole(&self) -> Option<(NodePlan, Vec<PortPlan>)> {
         let context = self.planned.as_ref()?;
         let ports = self.store.service_ids().flat_map(|id| self.plan(context, id)).collect();
