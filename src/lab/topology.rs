@@ -145,7 +145,7 @@ impl Lab {
             }
         }
         for (link, script) in scripts {
-            link.map_or(&self.node, |link| &self.far[link]).ip(&script)?;
+            self.namespace(link).ip(&script)?;
         }
         Ok(())
     }
@@ -176,7 +176,7 @@ impl Lab {
 
     /// The namespace that an address is in. Loopback addresses are the node's.
     pub fn home(&self, address: IpAddr) -> &Namespace {
-        self.far_of(address, self.place_of(address)).map_or(&self.node, |link| &self.far[link])
+        self.namespace(self.far_of(address, self.place_of(address)))
     }
 
     /// Starts servers where the addresses are now.
@@ -184,12 +184,14 @@ impl Lab {
     /// # Errors
     /// When a port is taken.
     pub fn serve(&self, listens: &[Listen]) -> Result<Vec<Server>> {
-        let mut by_home: BTreeMap<&str, Vec<Listen>> = BTreeMap::new();
+        let mut by_home: BTreeMap<Option<usize>, Vec<Listen>> = BTreeMap::new();
         for listen in listens {
-            by_home.entry(self.home(listen.address.ip()).name()).or_default().push(*listen);
+            let address = listen.address.ip();
+            by_home.entry(self.far_of(address, self.place_of(address))).or_default().push(*listen);
         }
-        let start = |(name, listens): (&str, Vec<Listen>)| {
-            Server::start(self.home(listens[0].address.ip()), &name.replace(' ', "-"), &listens)
+        let start = |(far, listens): (Option<usize>, Vec<Listen>)| {
+            let home = self.namespace(far);
+            Server::start(home, &home.name().replace(' ', "-"), &listens)
         };
         by_home.into_iter().map(start).collect()
     }
@@ -265,6 +267,11 @@ impl Lab {
             Place::Outside => Some(OUTSIDE),
             Place::World => Some(WORLD),
         }
+    }
+
+    /// What [`Lab::far_of`] stands for.
+    fn namespace(&self, far: Option<usize>) -> &Namespace {
+        far.map_or(&self.node, |number| &self.far[number])
     }
 
     fn change(&self, address: IpAddr, place: Place, verb: &str, scripts: &mut BTreeMap<Option<usize>, String>) {
