@@ -3,40 +3,67 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
-use super::convert::Object;
+use ipnet::IpNet;
+
+use crate::objects::{EndpointSlice, Name, Node, Service, ServiceKey, SliceKey};
+
+use super::convert::{Endpoints, Object, Pod, PodKey};
 use super::derive::missing_slices;
 use super::{Problem, Snapshot};
 
-/// Puts objects together. Of two with the same key the later one counts.
-pub fn assemble(objects: Vec<Object>, problems: &mut Vec<Problem>) -> Snapshot {
-    let mut services = Keyed::new("Service");
-    let mut slices = Keyed::new("EndpointSlice");
-    let mut endpoints = Keyed::new("Endpoints");
-    let mut nodes = Keyed::new("Node");
-    let mut pods = Keyed::new("Pod");
-    let mut cidrs = Keyed::new("ServiceCIDR");
-    let mut sliced = HashSet::new();
-    for object in objects {
-        match object {
-            Object::Service(service) => services.insert(service.key.clone(), service, problems),
-            Object::Slice(slice) => slices.insert(slice.key.clone(), slice, problems),
-            Object::SliceElsewhere(key) => {
-                sliced.insert(key);
-            }
-            Object::Endpoints(object) => endpoints.insert(object.key.clone(), object, problems),
-            Object::Node(node) => nodes.insert(node.name.clone(), node, problems),
-            Object::Pod(pod) => pods.insert(pod.key.clone(), pod, problems),
-            Object::ServiceCidr(name, prefixes) => cidrs.insert(name, prefixes, problems),
+/// Puts objects together as they come. Of two with the same key the later one counts.
+pub struct Assembler {
+    services: Keyed<ServiceKey, Service>,
+    slices: Keyed<SliceKey, EndpointSlice>,
+    endpoints: Keyed<ServiceKey, Endpoints>,
+    nodes: Keyed<Name, Node>,
+    pods: Keyed<PodKey, Pod>,
+    cidrs: Keyed<Name, Vec<IpNet>>,
+    /// Services that have slices, though not for us.
+    sliced: HashSet<ServiceKey>,
+}
+
+impl Assembler {
+    /// Nothing yet.
+    pub fn new() -> Assembler {
+        Assembler {
+            services: Keyed::new("Service"),
+            slices: Keyed::new("EndpointSlice"),
+            endpoints: Keyed::new("Endpoints"),
+            nodes: Keyed::new("Node"),
+            pods: Keyed::new("Pod"),
+            cidrs: Keyed::new("ServiceCIDR"),
+            sliced: HashSet::new(),
         }
     }
-    sliced.extend(slices.values.iter().map(|slice| slice.service_key()));
-    for slice in missing_slices(&services.values, &sliced, &endpoints.values, &pods.values) {
-        slices.insert(slice.key.clone(), slice, problems);
+
+    /// Takes an object, and reports it if it is there already.
+    pub fn add(&mut self, object: Object, problems: &mut Vec<Problem>) {
+        match object {
+            Object::Service(service) => self.services.insert(service.key.clone(), service, problems),
+            Object::Slice(slice) => self.slices.insert(slice.key.clone(), slice, problems),
+            Object::SliceElsewhere(key) => {
+                self.sliced.insert(key);
+            }
+            Object::Endpoints(object) => self.endpoints.insert(object.key.clone(), object, problems),
+            Object::Node(node) => self.nodes.insert(node.name.clone(), node, problems),
+            Object::Pod(pod) => self.pods.insert(pod.key.clone(), pod, problems),
+            Object::ServiceCidr(name, prefixes) => self.cidrs.insert(name, prefixes, problems),
+        }
     }
-    let mut service_cidrs: Vec<_> = cidrs.values.into_iter().flatten().collect();
-    service_cidrs.sort();
-    service_cidrs.dedup();
-    Snapshot { services: services.values, slices: slices.values, nodes: nodes.values, service_cidrs }
+
+    /// All of it, with endpoints for the Services that have no slices.
+    pub fn finish(mut self, problems: &mut Vec<Problem>) -> Snapshot {
+        self.sliced.extend(self.slices.values.iter().map(|slice| slice.service_key()));
+        let missing = missing_slices(&self.services.values, &self.sliced, &self.endpoints.values, &self.pods.values);
+        for slice in missing {
+            self.slices.insert(slice.key.clone(), slice, problems);
+        }
+        let mut service_cidrs: Vec<_> = self.cidrs.values.into_iter().flatten().collect();
+        service_cidrs.sort();
+        service_cidrs.dedup();
+        Snapshot { services: self.services.values, slices: self.slices.values, nodes: self.nodes.values, service_cidrs }
+    }
 }
 
 /// Objects of one kind in the order of their first mention.

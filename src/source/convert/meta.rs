@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::objects::Name;
 
 use super::field::{Field, is_dns_label, is_dns_subdomain};
+use super::tight;
 
 /// The label that hands a Service and its slices to another proxy (rows A1, A3).
 pub const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
@@ -76,5 +77,5 @@ fn lookup<'f>(root: &'f Field<'f>, map: &'f str, key: &'f str) -> Option<&'f str
 pub fn labels(root: &Field) -> Vec<(Name, Name)> {
     let metadata = root.get("metadata");
     let labels = metadata.get("labels");
-    labels.entries().filter_map(|(key, value)| Some((key.into(), value.text()?.into()))).collect()
+    tight(labels.entries().filter_map(|(key, value)| Some((key.into(), value.text()?.into()))))
 }

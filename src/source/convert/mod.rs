@@ -23,7 +23,7 @@ use crate::source::Problem;
 
 pub use endpoints::Endpoints;
 pub use field::{Field, Report};
-pub use pod::Pod;
+pub use pod::{Pod, PodKey};
 
 /// An object of one of the kinds that Services are made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +58,13 @@ impl Interner {
         self.0.insert(new.clone());
         new
     }
+}
+
+/// A list without room to grow: there are many, and they stay.
+fn tight<T>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut list: Vec<T> = items.collect();
+    list.shrink_to_fit();
+    list
 }
 
 /// A kind that is read, and the versions of it.

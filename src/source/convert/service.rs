@@ -10,7 +10,7 @@ use crate::objects::{
 
 use super::field::{Field, is_dns_label};
 use super::meta::{self, Meta};
-use super::{Interner, Object};
+use super::{Interner, Object, tight};
 
 const SOURCE_RANGES_ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 const DEFAULT_AFFINITY_SECONDS: u32 = 10_800;
@@ -26,11 +26,11 @@ pub fn convert(root: &Field, meta: &Meta, _: &mut Interner) -> Option<Object> {
         created: created(root),
         other_proxy: meta::has_label(root, meta::PROXY_NAME_LABEL),
         kind,
-        cluster_ips: cluster_ips(&spec, kind),
+        cluster_ips: tight(cluster_ips(&spec, kind).into_iter()),
         external_ips: unique(spec.get("externalIPs").items().filter_map(|ip| ip.routable_address())),
         load_balancer_ips,
         source_ranges,
-        ports: ports(&spec.get("ports"), kind),
+        ports: tight(ports(&spec.get("ports"), kind).into_iter()),
         internal_policy: policy(&spec.get("internalTrafficPolicy")),
         external_policy: policy(&spec.get("externalTrafficPolicy")),
         affinity: affinity(&spec),
@@ -38,7 +38,7 @@ pub fn convert(root: &Field, meta: &Meta, _: &mut Interner) -> Option<Object> {
             .get("healthCheckNodePort")
             .number(0..=65535, "a port")
             .map_or(0, |port| port as u16),
-        selector: selector(&spec.get("selector")),
+        selector: tight(selector(&spec.get("selector")).into_iter()),
         publish_not_ready: spec.get("publishNotReadyAddresses").boolean().unwrap_or(false),
     }))
 }

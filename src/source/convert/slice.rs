@@ -6,7 +6,7 @@ use crate::objects::{Conditions, Endpoint, EndpointSlice, Family, Hints, Service
 
 use super::field::Field;
 use super::meta::{self, Meta};
-use super::{Interner, Object};
+use super::{Interner, Object, tight};
 
 const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
@@ -33,11 +33,10 @@ pub fn convert(root: &Field, meta: &Meta, interner: &mut Interner) -> Option<Obj
         key: SliceKey { namespace: meta.namespace.clone(), name: meta.name.clone() },
         service: service.into(),
         family,
-        ports: root.get("ports").items().filter_map(|port| slice_port(&port)).collect(),
-        endpoints: endpoints.items().filter_map(|field| endpoint(&field, family, interner)).collect(),
+        ports: tight(root.get("ports").items().filter_map(|port| slice_port(&port))),
+        endpoints: tight(endpoints.items().filter_map(|field| endpoint(&field, family, interner))),
     };
     drop_repeated(&endpoints, &mut slice.endpoints);
-    slice.endpoints.shrink_to_fit();
     Some(Object::Slice(slice))
 }
 

@@ -7,7 +7,7 @@ mod parse;
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
 
-use super::assemble::assemble;
+use super::assemble::Assembler;
 use super::convert::{Interner, Object};
 use super::{Problem, Snapshot};
 
@@ -35,27 +35,29 @@ pub struct Loaded {
 /// # Errors
 /// A path that was asked for does not exist or cannot be opened, or a directory holds no manifests.
 pub fn load(paths: &[PathBuf]) -> Result<Loaded, LoadError> {
-    let (mut interner, mut objects) = (Interner::default(), Vec::new());
-    let mut loaded = Loaded::default();
+    let (mut interner, mut assembler) = (Interner::default(), Assembler::new());
+    let (mut problems, mut broken) = (Vec::new(), Vec::new());
     for path in expand(paths)? {
-        let content = read(&path, &mut interner);
-        objects.extend(content.objects);
-        loaded.problems.extend(content.problems);
-        if content.broken {
-            loaded.broken.push(path);
+        let mut repeated = Vec::new();
+        let outcome = read_each(&path, &mut interner, |object| assembler.add(object, &mut repeated));
+        problems.extend(outcome.problems);
+        problems.append(&mut repeated);
+        if outcome.broken {
+            broken.push(path);
         }
     }
-    loaded.snapshot = assemble(objects, &mut loaded.problems);
-    Ok(loaded)
+    Ok(Loaded { snapshot: assembler.finish(&mut problems), problems, broken })
 }
 
 /// Reads manifests from memory; `name` is what messages call them.
 pub fn load_text(text: &str, name: &str) -> Loaded {
-    let content = read_documents(Documents::new(text.as_bytes()), name, &mut Interner::default());
-    let broken = if content.broken { vec![PathBuf::from(name)] } else { Vec::new() };
-    let mut loaded = Loaded { snapshot: Snapshot::default(), problems: content.problems, broken };
-    loaded.snapshot = assemble(content.objects, &mut loaded.problems);
-    loaded
+    let (mut assembler, mut repeated) = (Assembler::new(), Vec::new());
+    let take = |object| assembler.add(object, &mut repeated);
+    let Outcome { mut problems, broken } =
+        read_documents(Documents::new(text.as_bytes()), name, &mut Interner::default(), take);
+    problems.append(&mut repeated);
+    let broken = if broken { vec![PathBuf::from(name)] } else { Vec::new() };
+    Loaded { snapshot: assembler.finish(&mut problems), problems, broken }
 }
 
 /// What one file says.
@@ -63,13 +65,20 @@ pub fn load_text(text: &str, name: &str) -> Loaded {
 pub(super) struct Content {
     /// The objects, in their order.
     pub objects: Vec<Object>,
-    /// What is wrong with them, or with the file.
+    /// How reading it went.
+    pub outcome: Outcome,
+}
+
+/// How reading a file went.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Outcome {
+    /// What is wrong with the file, or with its objects.
     pub problems: Vec<Problem>,
     /// Whether a part of the file could not be read at all.
     pub broken: bool,
 }
 
-impl Content {
+impl Outcome {
     fn broken(&mut self, file: &str, place: String, message: String) {
         self.problems.push(Problem { object: file.into(), field: place, message, skipped: true });
         self.broken = true;
@@ -78,19 +87,31 @@ impl Content {
 
 /// Reads one file, or standard input.
 pub(super) fn read(path: &Path, interner: &mut Interner) -> Content {
+    let mut objects = Vec::new();
+    let outcome = read_each(path, interner, |object| objects.push(object));
+    Content { objects, outcome }
+}
+
+/// Reads one file, or standard input, and gives the objects away document by document.
+fn read_each(path: &Path, interner: &mut Interner, take: impl FnMut(Object)) -> Outcome {
     let file = files::display(path);
     match files::open(path) {
-        Ok(reader) => read_documents(Documents::new(reader), &file, interner),
+        Ok(reader) => read_documents(Documents::new(reader), &file, interner, take),
         Err(error) => {
-            let mut content = Content::default();
-            content.broken(&file, String::new(), error.to_string());
-            content
+            let mut outcome = Outcome::default();
+            outcome.broken(&file, String::new(), error.to_string());
+            outcome
         }
     }
 }
 
-fn read_documents<R: BufRead>(documents: Documents<R>, file: &str, interner: &mut Interner) -> Content {
-    let (mut content, mut items) = (Content::default(), 0);
+fn read_documents<R: BufRead>(
+    documents: Documents<R>,
+    file: &str,
+    interner: &mut Interner,
+    mut take: impl FnMut(Object),
+) -> Outcome {
+    let (mut outcome, mut items) = (Outcome::default(), 0);
     for document in documents {
         let parsed = match document {
             Ok(document) => parse(&document, file, interner),
@@ -99,14 +120,14 @@ fn read_documents<R: BufRead>(documents: Documents<R>, file: &str, interner: &mu
         match parsed {
             Ok(parsed) => {
                 items += parsed.items;
-                content.objects.extend(parsed.objects);
-                content.problems.extend(parsed.problems);
+                parsed.objects.into_iter().for_each(&mut take);
+                outcome.problems.extend(parsed.problems);
             }
-            Err(error) => content.broken(file, error.place, error.message),
+            Err(error) => outcome.broken(file, error.place, error.message),
         }
     }
-    if items == 0 && !content.broken {
-        content.broken(file, String::new(), "holds no objects".into());
+    if items == 0 && !outcome.broken {
+        outcome.broken(file, String::new(), "holds no objects".into());
     }
-    content
+    outcome
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::source::Problem;
-use crate::source::assemble::assemble;
+use crate::source::assemble::Assembler;
 use crate::source::convert::Interner;
 use crate::source::manifests::{Content, Loaded, is_stdin, manifests_in, read};
 
@@ -69,29 +69,31 @@ impl Contents {
 
     /// What all files say together.
     pub fn assemble(&self) -> Loaded {
-        let (mut loaded, mut objects) = (Loaded::default(), Vec::new());
+        let (mut loaded, mut assembler) = (Loaded::default(), Assembler::new());
         let mut left: HashMap<_, _> = self.files.iter().collect();
         for file in self.listings.iter().flatten() {
             let Some(content) = left.remove(file) else { continue };
-            objects.extend(content.objects.iter().cloned());
-            loaded.problems.extend(content.problems.iter().cloned());
-            if content.broken {
+            loaded.problems.extend(content.outcome.problems.iter().cloned());
+            for object in &content.objects {
+                assembler.add(object.clone(), &mut loaded.problems);
+            }
+            if content.outcome.broken {
                 loaded.broken.push(file.clone());
             }
         }
-        loaded.snapshot = assemble(objects, &mut loaded.problems);
+        loaded.snapshot = assembler.finish(&mut loaded.problems);
         loaded
     }
 }
 
 /// A file that cannot be read to its end keeps the objects that it held.
 fn keep_objects(mut new: Content, old: &Content) -> Content {
-    if new.broken && !old.objects.is_empty() {
+    if new.outcome.broken && !old.objects.is_empty() {
         new.objects.clone_from(&old.objects);
-        if let Some(problem) = new.problems.last() {
+        if let Some(problem) = new.outcome.problems.last() {
             let object = problem.object.clone();
             let message = "its objects stay as they were before".into();
-            new.problems.push(Problem { object, field: String::new(), message, skipped: false });
+            new.outcome.problems.push(Problem { object, field: String::new(), message, skipped: false });
         }
     }
     new
