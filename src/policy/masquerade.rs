@@ -15,7 +15,7 @@ pub struct Routing {
 }
 
 /// The frontend is the Service's own address: only clients outside the pod network are masqueraded, as far as they can
-/// be told (rows E2–E4). A Local policy holds for everyone (rows C12, C16).
+/// be told (rows E2–E4). A Local policy holds for everyone (row C12).
 pub fn internal(policy: TrafficPolicy) -> Routing {
     let pool = match policy {
         TrafficPolicy::Cluster => PoolKind::Cluster,

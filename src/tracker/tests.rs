@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::objects::{
-    Conditions, Endpoint, Protocol, ServicePort, ServiceType, SliceKey, SlicePort, Target, TrafficPolicy,
+    Conditions, Endpoint, Hints, Protocol, ServicePort, ServiceType, SliceKey, SlicePort, Target, TrafficPolicy,
 };
 use crate::plan::{FrontendAddress, Plan};
 
@@ -294,4 +294,96 @@ fn the_own_node_matters_and_no_other() {
     let (change, _) = tracker.take();
     assert_eq!(change.node.as_ref().map(|node| node.service_cidrs.len()), Some(1));
     assert_eq!(names(&change), (vec![], vec![]));
+}
+
+#[test]
+fn another_zone_means_other_endpoints() {
+    let mut tracker = tracker();
+    tracker.apply(Change::Service(service("a", "172.30.0.1", 1)));
+    tracker.apply(Change::Service(service("b", "172.30.0.2", 1)));
+    let mut hinted = slice("a", &[("10.0.0.1", "n2"), ("10.0.0.2", "n3")]);
+    for (endpoint, zone) in hinted.endpoints.iter_mut().zip(["x", "y"]) {
+        endpoint.hints = Some(Box::new(Hints { zones: vec![zone.into()], nodes: Vec::new() }));
+    }
+    tracker.apply(Change::Slice(hinted));
+    for (zone, expected) in [(None, vec![1, 2]), (Some("x"), vec![1]), (Some("y"), vec![2]), (Some("z"), vec![1, 2])] {
+        let addresses = vec!["192.168.0.2".parse().unwrap()];
+        let zone = zone.map(Into::into);
+        tracker.apply(Change::Node(Node { name: "n1".into(), addresses, pod_cidrs: Vec::new(), zone: zone.clone() }));
+        let (change, _) = tracker.take();
+        let port = change.changed.iter().find(|port| port.id.name.as_str() == "ns/a").expect("another plan");
+        let last = |ip: std::net::IpAddr| ip.to_string().rsplit('.').next().unwrap().parse::<u8>().unwrap();
+        assert_eq!(port.cluster.iter().map(|e| last(e.ip)).collect::<Vec<_>>(), expected, "in zone {zone:?}");
+    }
+    assert!(!tracker.is_touched());
+}
+
+/// Row A9: an endpoint that stands in two slices in the same state counts once, and with the hints of the first slice by
+/// name, whichever came first.
+#[test]
+fn the_order_in_which_slices_come_makes_no_difference() {
+    let hinted = |suffix: &str, zone: &str| {
+        let mut slice = slice("a", &[("10.0.0.1", "n2")]);
+        slice.key.name = format!("a-{suffix}").into();
+        slice.endpoints[0].hints = Some(Box::new(Hints { zones: vec![zone.into()], nodes: Vec::new() }));
+        slice
+    };
+    let plan_of = |slices: Vec<EndpointSlice>| {
+        let mut tracker = tracker();
+        tracker.apply(Change::Service(service("a", "172.30.0.1", 1)));
+        let zone = Some("x".into());
+        tracker.apply(Change::Node(Node { name: "n1".into(), addresses: Vec::new(), pod_cidrs: Vec::new(), zone }));
+        slices.into_iter().for_each(|slice| tracker.apply(Change::Slice(slice)));
+        tracker.take().0.changed
+    };
+    let (first, second, other) = (hinted("1", "x"), hinted("2", "y"), {
+        let mut other = hinted("3", "x");
+        other.endpoints[0].address = "10.0.0.2".parse().unwrap();
+        other
+    });
+    let forwards = plan_of(vec![first.clone(), second.clone(), other.clone()]);
+    assert_eq!(forwards[0].cluster.len(), 2, "both are meant for the zone: {forwards:?}");
+    assert_eq!(plan_of(vec![other, second, first]), forwards);
+}
+
+#[test]
+fn nothing_is_kept_of_what_is_gone() {
+    let mut tracker = tracker();
+    for round in 0..3 {
+        tracker.apply(Change::Service(service("a", "172.30.0.1", round)));
+        tracker.apply(Change::Slice(slice("a", &[("10.0.0.1", "n1")])));
+        tracker.apply(Change::Slice(slice("b", &[("10.0.0.1", "n1")])));
+        tracker.take();
+        assert_eq!(tracker.store.service_ids().count(), 2);
+        tracker.apply(Change::ServiceGone(key("a")));
+        tracker.apply(Change::SliceGone(slice("a", &[]).key));
+        tracker.take();
+        assert_eq!(tracker.store.service_ids().count(), 1, "the Service that only a slice names");
+        tracker.apply(Change::SliceGone(slice("b", &[]).key));
+        tracker.apply(Change::SliceGone(slice("never", &[]).key));
+        tracker.apply(Change::ServiceGone(key("never")));
+        tracker.take();
+        assert_eq!((tracker.store.service_ids().count(), tracker.counts()), (0, Counts::default()));
+        assert_eq!(tracker.whole().map(|(_, ports)| ports), Some(vec![]));
+    }
+}
+
+#[test]
+fn what_is_wrong_with_the_configuration_is_said_once() {
+    let mut tracker = Tracker::new(ProxyConfig { node_name: "n1".into(), ..ProxyConfig::default() });
+    let node = |ip: &str| {
+        Change::Node(Node {
+            name: "n1".into(),
+            addresses: vec![ip.parse().unwrap()],
+            pod_cidrs: Vec::new(),
+            zone: None,
+        })
+    };
+    let told = |tracker: &mut Tracker| tracker.take().1.iter().map(Warning::to_string).collect::<Vec<_>>();
+    assert_eq!(told(&mut tracker).len(), 1, "no address is known");
+    tracker.apply(node("192.168.0.2"));
+    let warnings = told(&mut tracker);
+    assert!(warnings.len() == 1 && warnings[0].starts_with("clusterCIDR: no IPv4 prefix"), "{warnings:?}");
+    tracker.apply(node("192.168.0.3"));
+    assert_eq!(told(&mut tracker), [""; 0], "the same again");
 }
