@@ -4,10 +4,11 @@
 //! privilege over the initial user namespace the send buffer is short as well.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+
+use hashbrown::{HashMap, HashSet};
 
 use super::lower;
-use super::names::Map;
+use super::names::{Map, PerMap};
 use super::state::State;
 use crate::netlink::model::{Element, Op, SetRef};
 use crate::netlink::{BATCH_BYTES, batch_bytes};
@@ -34,49 +35,61 @@ impl Limits {
     }
 }
 
-/// Cuts a change between Service ports. A frontend that moves from one to another does so in one transaction.
-pub fn parts(state: &State, change: PlanChange, limits: Limits) -> Vec<PlanChange> {
-    let weight = |port: &PortPlan| {
-        let mut counts = BTreeMap::new();
-        lower::count(port, 1, &mut counts);
-        1 + counts.values().sum::<isize>().unsigned_abs()
-    };
-    let cost = |id: &PortId, new: Option<&PortPlan>| state.port(id).map_or(0, weight) + new.map_or(0, weight);
-    let total: usize = change.removed.iter().map(|id| cost(id, None)).sum::<usize>()
-        + change.changed.iter().map(|port| cost(&port.id, Some(port))).sum::<usize>();
-    if total <= limits.elements {
-        return vec![change];
-    }
-    let movers = movers(state, &change);
-    let mut parts = vec![PlanChange { node: change.node, ..PlanChange::default() }];
-    let mut room = limits.elements as isize;
-    let mut add = |cost: usize, stays: bool, put: &mut dyn FnMut(&mut PlanChange)| {
-        if !stays && (cost as isize) > room && room < limits.elements as isize {
-            parts.push(PlanChange::default());
-            room = limits.elements as isize;
+/// Cuts a change between Service ports, part by part. A frontend that moves from one to another does so in one part.
+#[derive(Debug)]
+pub struct Parts {
+    limit: usize,
+    first: Option<PlanChange>,
+    removed: std::vec::IntoIter<PortId>,
+    changed: std::iter::Peekable<std::vec::IntoIter<PortPlan>>,
+}
+
+impl Parts {
+    /// The parts of a change, each of which fits into one transaction.
+    pub fn new(state: &State, change: PlanChange, limits: Limits) -> Parts {
+        let movers = movers(state, &change);
+        let mut first = PlanChange { node: change.node, ..PlanChange::default() };
+        let (mut removed, mut changed) = (change.removed, change.changed);
+        if !movers.is_empty() {
+            first.removed = removed.extract_if(.., |id| movers.contains(id)).collect();
+            first.changed = changed.extract_if(.., |port| movers.contains(&port.id)).collect();
         }
-        room -= cost as isize;
-        put(parts.last_mut().expect("there is always a part"));
-    };
-    let (moving, removed): (Vec<_>, Vec<_>) = change.removed.into_iter().partition(|id| movers.contains(id));
-    let (moving_changed, changed): (Vec<_>, Vec<_>) = change.changed.into_iter().partition(|p| movers.contains(&p.id));
-    for (id, stays) in moving.into_iter().map(|id| (id, true)) {
-        add(cost(&id, None), stays, &mut |part| part.removed.push(id.clone()));
+        let changed = changed.into_iter().peekable();
+        Parts { limit: limits.elements, first: Some(first), removed: removed.into_iter(), changed }
     }
-    for port in moving_changed {
-        let mut port = Some(port);
-        let cost = port.as_ref().map_or(0, |port| cost(&port.id, Some(port)));
-        add(cost, true, &mut |part| part.changed.extend(port.take()));
+
+    /// The next part.
+    pub fn next(&mut self, state: &State) -> Option<PlanChange> {
+        let first = self.first.take();
+        let is_first = first.is_some();
+        let mut part = first.unwrap_or_default();
+        let weight_before = |id: &PortId| state.port(id).map_or(0, weight);
+        let mut used: usize = part.removed.iter().map(weight_before).sum::<usize>()
+            + part.changed.iter().map(|port| weight_before(&port.id) + weight(port)).sum::<usize>();
+        while used < self.limit
+            && let Some(id) = self.removed.next()
+        {
+            used += weight_before(&id);
+            part.removed.push(id);
+        }
+        let mut fits = |port: &PortPlan| {
+            let cost = weight_before(&port.id) + weight(port);
+            let fits = used == 0 || used + cost <= self.limit;
+            used += if fits { cost } else { 0 };
+            fits
+        };
+        while let Some(port) = self.changed.next_if(&mut fits) {
+            part.changed.push(port);
+        }
+        (is_first || !part.is_empty()).then_some(part)
     }
-    for id in removed {
-        add(cost(&id, None), false, &mut |part| part.removed.push(id.clone()));
-    }
-    for port in changed {
-        let mut port = Some(port);
-        let cost = port.as_ref().map_or(0, |port| cost(&port.id, Some(port)));
-        add(cost, false, &mut |part| part.changed.extend(port.take()));
-    }
-    parts
+}
+
+/// About how many elements a Service port has.
+fn weight(port: &PortPlan) -> usize {
+    let mut counts = PerMap::default();
+    lower::count(port, 1, &mut counts);
+    1 + counts.iter().map(|(_, count)| count.unsigned_abs()).sum::<usize>()
 }
 
 type Claim = (Family, Protocol, FrontendAddress);
@@ -93,6 +106,9 @@ fn claims(port: &PortPlan) -> impl Iterator<Item = Claim> {
 /// The Service ports that give a frontend to another one, and those that take one.
 fn movers(state: &State, change: &PlanChange) -> HashSet<PortId> {
     let mut released: HashMap<Claim, PortId> = HashMap::new();
+    if state.ports().next().is_none() {
+        return HashSet::new();
+    }
     for id in change.removed.iter().chain(change.changed.iter().map(|port| &port.id)) {
         released.extend(state.port(id).into_iter().flat_map(claims).map(|claim| (claim, id.clone())));
     }

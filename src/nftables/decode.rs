@@ -3,10 +3,11 @@
 //! Whatever the elements say, a plan comes out. Whether it says the same is found by lowering it again: what is in
 //! excess then belongs to no Service port, what is missing was lost.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use hashbrown::{HashMap, HashSet};
 use ipnet::IpNet;
 
 use super::chains::LOCAL_SLOTS;

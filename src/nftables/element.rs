@@ -68,6 +68,11 @@ impl PartialEq for Element {
 impl Eq for Element {}
 
 impl Element {
+    /// The element of a set that several Service ports may need.
+    pub fn shared(map: Map, key: Key) -> Element {
+        Element { map, key, value: Value::None, owner: None }
+    }
+
     /// Whether the owner is written into the ruleset as a comment. Elements of `endpoints` go without, since there
     /// are many and the frontend's comment stands beside them.
     pub fn is_commented(&self) -> bool {

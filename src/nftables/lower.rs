@@ -1,40 +1,51 @@
 //! A Service port's plan as elements of the maps.
 
-use std::collections::BTreeMap;
-
 use super::chains::{AffinityRules, LOCAL_SLOTS};
 use super::element::{Element, Key, Value};
-use super::names::{AffinityId, Chain, Learner, Map, Side, Stickiness};
+use super::names::{AffinityId, Chain, Learner, Map, PerMap, Side, Stickiness};
 use super::shapes;
 use crate::plan::{Endpoint, Frontend, FrontendAddress, Masquerade, PoolKind, PortPlan, Verdict};
 
 /// The elements that belong to one Service port alone.
 pub fn own_elements(port: &PortPlan) -> Vec<Element> {
-    let mut lowering = Lowering { port, elements: Vec::new() };
+    let mut elements = Vec::with_capacity(port.frontends.len() * (2 + port.cluster.len() + port.local.len()));
+    for_each_own_element(port, &mut |element| elements.push(element));
+    elements
+}
+
+/// Calls `each` with every one of [`own_elements`].
+pub fn for_each_own_element(port: &PortPlan, each: &mut dyn FnMut(Element)) {
+    let mut lowering = Lowering { port, each };
     for frontend in &port.frontends {
         lowering.frontend(frontend);
     }
-    lowering.elements
 }
 
-/// The elements that other Service ports may need as well: its ClusterIPs, and its endpoints on this node, which can
-/// be their own clients (behaviour row E1). Each stands here once.
-pub fn shared_elements(port: &PortPlan) -> Vec<Element> {
-    let cluster_ips = port.frontends.iter().filter_map(|frontend| match frontend.address {
-        FrontendAddress::Cluster(ip, _) => Some((Map::ClusterIps, Key::Address(ip))),
+/// Calls `each` with the keys of the elements that other Service ports may need as well: its ClusterIPs, and its
+/// endpoints on this node, which can be their own clients (behaviour row E1). Each comes once.
+pub fn for_each_shared(port: &PortPlan, each: &mut dyn FnMut(Map, Key)) {
+    let mut cluster_ips = port.frontends.iter().filter_map(|frontend| match frontend.address {
+        FrontendAddress::Cluster(ip, _) => Some(ip),
         _ => None,
     });
-    let local = port.cluster.iter().chain(&port.local).filter(|e| e.local).map(|e| (Map::Hairpin, Key::Pair(e.ip)));
-    let mut shared: Vec<_> = cluster_ips.chain(local).collect();
-    shared.sort_unstable();
-    shared.dedup();
-    shared.into_iter().map(|(map, key)| Element { map, key, value: Value::None, owner: None }).collect()
+    // a Service has one ClusterIP of a family
+    if let Some(ip) = cluster_ips.next() {
+        each(Map::ClusterIps, Key::Address(ip));
+    }
+    let mut local: Vec<_> = port.cluster.iter().chain(&port.local).filter(|e| e.local).map(|e| e.ip).collect();
+    local.sort_unstable();
+    local.dedup();
+    local.into_iter().for_each(|ip| each(Map::Hairpin, Key::Pair(ip)));
 }
 
 /// Adds `sign` times the number of [`own_elements`] per map, without making them.
-pub fn count(port: &PortPlan, sign: isize, counts: &mut BTreeMap<Map, isize>) {
+pub fn count(port: &PortPlan, sign: isize, counts: &mut PerMap<isize>) {
     let (cluster, local) = (port.cluster.len(), port.local.len());
-    let mut add = |map, number: usize| *counts.entry(map).or_default() += sign * number as isize;
+    let mut add = |map, number: usize| {
+        if let Some(count) = counts.get_mut(map) {
+            *count += sign * number as isize;
+        }
+    };
     for frontend in &port.frontends {
         let maps = maps_of(frontend.address).1;
         let uses_cluster = frontend.pool == PoolKind::Cluster || frontend.short_circuit;
@@ -62,7 +73,7 @@ pub fn affinity(port: &PortPlan) -> Option<(AffinityId, AffinityRules)> {
 
 struct Lowering<'a> {
     port: &'a PortPlan,
-    elements: Vec<Element>,
+    each: &'a mut dyn FnMut(Element),
 }
 
 /// The maps of one side.
@@ -130,7 +141,6 @@ impl Lowering<'_> {
         let uses_cluster = frontend.pool == PoolKind::Cluster || frontend.short_circuit;
         let cluster: &[Endpoint] = if uses_cluster { &self.port.cluster } else { &[] };
         let local: &[Endpoint] = if frontend.pool == PoolKind::Local { &self.port.local } else { &[] };
-        self.elements.reserve(cluster.len() + local.len() + 2);
         for (first, endpoints) in [(0, cluster), (LOCAL_SLOTS, local)] {
             for (slot, endpoint) in (first..).zip(endpoints) {
                 let key = self.key(frontend.address, Some(slot));
@@ -197,6 +207,6 @@ impl Lowering<'_> {
     }
 
     fn push(&mut self, map: Map, key: Key, value: Value) {
-        self.elements.push(Element { map, key, value, owner: Some(self.port.id.name.clone()) });
+        (self.each)(Element { map, key, value, owner: Some(self.port.id.name.clone()) });
     }
 }

@@ -108,6 +108,58 @@ impl Map {
     pub fn name(self) -> CompactString {
         self.to_compact_string()
     }
+
+    /// The position in [`Map::CONSTANT`], for a map that is always there.
+    fn index(self) -> Option<usize> {
+        Some(match self {
+            Map::Services => 0,
+            Map::NodePorts => 1,
+            Map::Endpoints => 2,
+            Map::NodePortEndpoints => 3,
+            Map::ShortCircuit => 4,
+            Map::NodePortShortCircuit => 5,
+            Map::NoEndpoints => 6,
+            Map::NodePortNoEndpoints => 7,
+            Map::Unpinned => 8,
+            Map::NodePortUnpinned => 9,
+            Map::Learn => 10,
+            Map::NodePortLearn => 11,
+            Map::ClusterIps => 12,
+            Map::Hairpin => 13,
+            Map::Firewalled => 14,
+            Map::Allowed => 15,
+            Map::PodCidrs => 16,
+            Map::ServiceCidrs => 17,
+            Map::NodePortIps => 18,
+            Map::Affinity(..) | Map::AffinityPort(..) => return None,
+        })
+    }
+}
+
+/// One value for each map that is always there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PerMap<T>([T; Map::CONSTANT.len()]);
+
+impl<T> PerMap<T> {
+    /// The value of a map; none for affinity maps.
+    pub fn get(&self, map: Map) -> Option<&T> {
+        map.index().map(|index| &self.0[index])
+    }
+
+    /// The value of a map; none for affinity maps.
+    pub fn get_mut(&mut self, map: Map) -> Option<&mut T> {
+        map.index().map(|index| &mut self.0[index])
+    }
+
+    /// All maps and their values, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (Map, &T)> {
+        Map::CONSTANT.into_iter().zip(&self.0)
+    }
+
+    /// The same, each value to be changed or taken.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Map, &mut T)> {
+        Map::CONSTANT.into_iter().zip(&mut self.0)
+    }
 }
 
 impl fmt::Display for Map {
@@ -430,6 +482,15 @@ fn split_id(name: &str) -> Option<(&str, AffinityId)> {
 mod tests {
     use super::*;
     use crate::objects::ServiceKey;
+
+    #[test]
+    fn every_constant_map_has_a_value_of_its_own() {
+        let mut values = PerMap::<usize>::default();
+        for (value, map) in Map::CONSTANT.into_iter().enumerate() {
+            *values.get_mut(map).unwrap() = value;
+        }
+        assert!(values.iter().enumerate().all(|(value, (_, held))| value == *held));
+    }
 
     #[test]
     fn every_name_is_read_back_as_what_it_was_written_from() {

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::io;
 use std::ops::AddAssign;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::cut::{self, Limits};
+use super::cut::{self, Limits, Parts};
 use super::names::Map;
 use super::read::{self, Reading};
 use super::state::State;
@@ -193,18 +193,17 @@ impl Programmer {
 
     /// Cuts the change where it is too large for one transaction, between Service ports.
     fn send_change(&mut self, change: PlanChange, applied: &mut Applied) -> Result<(), SyncError> {
-        let limits = Limits::new(self.connection.max_batch_bytes());
-        let parts = cut::parts(&self.state, change, limits);
-        if let [_, _, ..] = parts.as_slice() {
-            self.state.make_room(parts.iter().flat_map(|part| &part.changed));
-        }
-        for part in parts {
-            let started = std::time::Instant::now();
-            let transaction = self.state.advance(part);
+        let started = Instant::now();
+        self.state.make_room(change.changed.iter());
+        let mut parts = Parts::new(&self.state, change, Limits::new(self.connection.max_batch_bytes()));
+        applied.encode += started.elapsed();
+        loop {
+            let started = Instant::now();
+            let Some(part) = parts.next(&self.state) else { return Ok(()) };
+            let transaction = self.state.advance_in_room(part);
             applied.encode += started.elapsed();
             self.send(transaction, applied)?;
         }
-        Ok(())
     }
 
     fn send(&mut self, mut transaction: Transaction, applied: &mut Applied) -> Result<(), SyncError> {

@@ -1,6 +1,8 @@
 //! The kernel's tables as a [`State`], and what is wrong with them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+
+use hashbrown::HashMap;
 
 use super::chains::{self, AffinityRules, Chains};
 use super::element::{Element, Key, Value};
@@ -10,7 +12,7 @@ use super::state::{AffinityTables, Fill, State, Tables};
 use super::transaction::{Draft, Transaction, set_ref};
 use super::{decode, lower, maps, ranges};
 use crate::netlink::model::{self, Expr, Op};
-use crate::netlink::{Connection, ReadError};
+use crate::netlink::{Connection, ReadError, Sink};
 use crate::objects::Family;
 use crate::plan::{NodePlan, PortName};
 
@@ -34,7 +36,7 @@ pub fn read(connection: &mut Connection, node: &NodePlan) -> Result<Reading, Rea
     for family in Family::BOTH {
         let Some(found) = Found::read(connection, family)? else { continue };
         match found.structure() {
-            Some(structure) => structure.adopt(node, &found, &mut reading.state, &mut draft),
+            Some(structure) => structure.adopt(node, found, &mut reading.state, &mut draft),
             None => draft.delete_table(family),
         }
     }
@@ -48,7 +50,12 @@ struct Found {
     chains: Vec<model::Chain>,
     rules: HashMap<model::Name, Vec<Vec<Expr>>>,
     sets: Vec<model::Set>,
-    elements: HashMap<Map, Vec<model::Element>>,
+    /// The elements that are Service ports' or could be.
+    elements: Vec<Element>,
+    /// Those that are no such elements, by map.
+    alien: Vec<(Map, Vec<model::Element>)>,
+    /// The elements of sets of prefixes.
+    ranges: HashMap<Map, Vec<model::Element>>,
 }
 
 impl Found {
@@ -71,13 +78,30 @@ impl Found {
         for rule in connection.rules(nf, TABLE)? {
             rules.entry(rule.chain).or_default().push(rule.exprs);
         }
-        let mut elements = HashMap::new();
-        for map in sets.iter().filter_map(|set| set.name.parse::<Map>().ok()) {
-            if !matches!(map, Map::Affinity(..) | Map::AffinityPort(..)) {
-                elements.insert(map, connection.elements(&set_ref(family, map))?);
+        let mut found =
+            Found { family, chains, rules, sets, elements: Vec::new(), alien: Vec::new(), ranges: HashMap::new() };
+        let maps: Vec<Map> = found.sets.iter().filter_map(|set| set.name.parse().ok()).collect();
+        for map in maps {
+            found.read_elements(connection, map)?;
+        }
+        Ok(Some(found))
+    }
+
+    /// Reads the elements of a map, except of those that rules fill.
+    fn read_elements(&mut self, connection: &mut Connection, map: Map) -> Result<(), ReadError> {
+        let set = set_ref(self.family, map);
+        if ranges::RANGE_SETS.contains(&map) {
+            self.ranges.insert(map, connection.elements(&set)?);
+        } else if !matches!(map, Map::Affinity(..) | Map::AffinityPort(..)) {
+            let begin = self.elements.len();
+            let mut typing = Typing { map, family: self.family, typed: &mut self.elements, begin, alien: Vec::new() };
+            connection.for_each_element(&set, &mut typing)?;
+            let alien = typing.alien;
+            if !alien.is_empty() {
+                self.alien.push((map, alien));
             }
         }
-        Ok(Some(Found { family, chains, rules, sets, elements }))
+        Ok(())
     }
 
     /// The chains and maps, if they are those of this version: all that have to be there, declared as they should be,
@@ -143,9 +167,12 @@ struct Structure {
 
 impl Structure {
     /// Takes the table over into the state; what is not as it should be goes into the draft.
-    fn adopt(&self, node: &NodePlan, found: &Found, state: &mut State, draft: &mut Draft) {
+    fn adopt(&self, node: &NodePlan, mut found: Found, state: &mut State, draft: &mut Draft) {
         let family = found.family;
-        let elements = typed_elements(found, draft);
+        let elements = std::mem::take(&mut found.elements);
+        for (map, elements) in found.alien.drain(..) {
+            draft.op(Op::DeleteElements { set: set_ref(family, map), elements });
+        }
         let ports = decode::ports(family, &elements, &found.timeouts(self));
         let mut tables = Tables { exists: true, ..Tables::default() };
         tables.chains = self.chains.iter().map(|chain| (*chain, 0)).collect();
@@ -153,8 +180,8 @@ impl Structure {
             if let Map::Affinity(id, _) | Map::AffinityPort(id, _) = map {
                 let rules = AffinityRules { protocol: crate::objects::Protocol::Tcp, seconds: 0 };
                 tables.affinity.entry(id).or_insert(AffinityTables { rules, maps: BTreeSet::new() }).maps.insert(map);
-            } else if maps::is_sized(map) {
-                tables.fill.insert(map, Fill { used: 0, size: size.unwrap_or(u32::MAX) });
+            } else if let Some(fill) = tables.fill.get_mut(map).filter(|_| maps::is_sized(map)) {
+                *fill = Fill { used: 0, size: size.unwrap_or(u32::MAX) };
             }
         }
         let mut expected = Vec::with_capacity(elements.len());
@@ -165,25 +192,25 @@ impl Structure {
                 affinity.rules = rules;
             }
             expected.extend(lower::own_elements(port));
-            for element in lower::shared_elements(port) {
-                let users = tables.shared.entry((element.map, element.key)).or_default();
+            lower::for_each_shared(port, &mut |map, key| {
+                let users = tables.shared.entry((map, key)).or_default();
                 *users += 1;
                 if *users == 1 {
-                    expected.push(element);
+                    expected.push(Element::shared(map, key));
                 }
-            }
+            });
         }
-        self.repair_rules(node, found, &tables, draft);
-        repair_ranges(node, found, draft);
-        let (excess, missing) = super::state::difference(elements, expected.clone());
-        excess.into_iter().for_each(|element| draft.delete_element(family, element));
         let writer = Chains { family, node };
-        for element in missing {
+        for element in &expected {
             let affinity = element.value.chain().and_then(|chain| tables.affinity_rules(chain));
-            tables.make_needed_chains(&element, affinity, &writer, draft);
-            draft.add_element(family, element);
+            tables.make_needed_chains(element, affinity, &writer, draft);
+            tables.count_element(element, true);
         }
-        expected.iter().for_each(|element| tables.count_element(element, true));
+        self.repair_rules(node, &found, &tables, draft);
+        repair_ranges(node, &found, draft);
+        let (excess, missing) = super::state::difference(elements, expected);
+        excess.into_iter().for_each(|element| draft.delete_element(family, element));
+        missing.into_iter().for_each(|element| draft.add_element(family, element));
         *state.tables_mut(family) = tables;
         state.ports.extend(ports.into_iter().map(|port| (port.id.clone(), port)));
     }
@@ -206,22 +233,29 @@ impl Structure {
     }
 }
 
-/// The elements of all constant maps that are not ranges. Those that cannot be read as such are deleted.
-fn typed_elements(found: &Found, draft: &mut Draft) -> Vec<Element> {
-    let mut typed = Vec::new();
-    for (&map, elements) in found.elements.iter().filter(|(map, _)| !ranges::RANGE_SETS.contains(map)) {
-        let mut alien = Vec::new();
-        for element in elements {
-            match typed_element(map, found.family, element) {
-                Some(element) => typed.push(element),
-                None => alien.push(element.clone()),
-            }
-        }
-        if !alien.is_empty() {
-            draft.op(Op::DeleteElements { set: set_ref(found.family, map), elements: alien });
+/// Reads elements as they come in.
+struct Typing<'a> {
+    map: Map,
+    family: Family,
+    typed: &'a mut Vec<Element>,
+    begin: usize,
+    alien: Vec<model::Element>,
+}
+
+impl Sink for Typing<'_> {
+    type Item = model::Element;
+
+    fn push(&mut self, element: model::Element) {
+        match typed_element(self.map, self.family, &element) {
+            Some(element) => self.typed.push(element),
+            None => self.alien.push(element),
         }
     }
-    typed
+
+    fn reset(&mut self) {
+        self.typed.truncate(self.begin);
+        self.alien.clear();
+    }
 }
 
 /// One element, if it can be read as one of the map's.
@@ -237,7 +271,7 @@ pub fn typed_element(map: Map, family: Family, element: &model::Element) -> Opti
 fn repair_ranges(node: &NodePlan, found: &Found, draft: &mut Draft) {
     for map in ranges::RANGE_SETS {
         let wanted = ranges::prefixes(map, found.family, node);
-        let there = found.elements.get(&map).map_or(&[][..], Vec::as_slice);
+        let there = found.ranges.get(&map).map_or(&[][..], Vec::as_slice);
         if ranges::from_wire(found.family, there).as_ref() != Some(&wanted) {
             draft.fill_ranges(found.family, map, &wanted, true);
         }

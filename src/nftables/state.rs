@@ -3,12 +3,14 @@
 //! The state is the plan as it was last programmed, with what several Service ports share counted. Everything else
 //! (elements, rules) follows from it, so that it is small: a plan's worth of memory, not a copy of the kernel's.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
+
+use hashbrown::{HashMap, HashSet};
 
 use super::chains::{self, AffinityRules, Chains};
 use super::element::{Element, Key};
 use super::lower;
-use super::names::{AffinityId, Base, Chain, Map};
+use super::names::{AffinityId, Base, Chain, Map, PerMap};
 use super::transaction::{Draft, Forget, Transaction};
 use super::{maps, ranges};
 use crate::objects::Family;
@@ -37,7 +39,7 @@ pub struct Tables {
     /// The elements that several Service ports may need, and how many do.
     pub(super) shared: HashMap<(Map, Key), u32>,
     /// How many elements a map holds, and may hold.
-    pub(super) fill: BTreeMap<Map, Fill>,
+    pub(super) fill: PerMap<Fill>,
 }
 
 /// The affinity maps of a Service port, and what its chains' rules say.
@@ -92,10 +94,15 @@ impl State {
     /// The state counts on the transaction being committed: where it is not, the state has to be read from the
     /// kernel again.
     pub fn advance(&mut self, change: PlanChange) -> Transaction {
+        self.make_room(change.changed.iter());
+        self.advance_in_room(change)
+    }
+
+    /// As [`State::advance`], for a part of a change that [`State::make_room`] has seen as a whole.
+    pub(super) fn advance_in_room(&mut self, change: PlanChange) -> Transaction {
         let mut draft = Draft::default();
         let old_node = std::mem::take(&mut self.node);
         let node = change.node.unwrap_or_else(|| old_node.clone());
-        self.make_room(change.changed.iter());
         let outgrown = std::mem::take(&mut self.outgrown);
         for family in Family::BOTH {
             if outgrown.contains(&family) {
@@ -178,16 +185,20 @@ impl State {
         } else if let Some((id, _)) = old.and_then(lower::affinity) {
             tables.forget_all_clients(family, id, draft);
         }
-        let own = |port: Option<&PortPlan>| port.map(lower::own_elements).unwrap_or_default();
-        let (deleted, added) = difference(own(old), own(new));
-        for element in deleted {
-            tables.count_element(&element, false);
-            draft.delete_element(family, element);
-        }
-        for element in added {
-            tables.make_needed_chains(&element, affinity.map(|(_, rules)| rules), &writer, draft);
-            tables.count_element(&element, true);
-            draft.add_element(family, element);
+        let rules = affinity.map(|(_, rules)| rules);
+        match (old, new) {
+            (None, Some(new)) => lower::for_each_own_element(new, &mut |element| {
+                tables.add_element(element, rules, &writer, draft);
+            }),
+            _ => {
+                let own = |port: Option<&PortPlan>| port.map(lower::own_elements).unwrap_or_default();
+                let (deleted, added) = difference(own(old), own(new));
+                for element in deleted {
+                    tables.count_element(&element, false);
+                    draft.delete_element(family, element);
+                }
+                added.into_iter().for_each(|element| tables.add_element(element, rules, &writer, draft));
+            }
         }
         tables.replace_shared(family, old, new, draft);
     }
@@ -196,7 +207,7 @@ impl State {
     /// be made again with twice the room that is needed, and its whole table with it, by the next transaction.
     pub(super) fn make_room<'a>(&mut self, coming: impl Iterator<Item = &'a PortPlan> + Clone) {
         for family in Family::BOTH {
-            let mut more: BTreeMap<Map, isize> = BTreeMap::new();
+            let mut more = PerMap::default();
             let mut shared = HashSet::new();
             let tables = self.tables(family);
             for port in coming.clone().filter(|port| port.id.family == family) {
@@ -204,16 +215,19 @@ impl State {
                 if let Some(old) = self.ports.get(&port.id) {
                     lower::count(old, -1, &mut more);
                 }
-                let places = lower::shared_elements(port).into_iter().map(|element| (element.map, element.key));
-                shared.extend(places.filter(|place| !tables.shared.contains_key(place)));
-            }
-            for (map, _) in shared {
-                *more.entry(map).or_default() += 1;
+                lower::for_each_shared(port, &mut |map, key| {
+                    if !tables.shared.contains_key(&(map, key))
+                        && shared.insert((map, key))
+                        && let Some(count) = more.get_mut(map)
+                    {
+                        *count += 1;
+                    }
+                });
             }
             let tables = self.tables_mut(family);
             let mut grown = false;
-            for (map, more) in more {
-                grown |= tables.fill.entry(map).or_default().grow(more);
+            for ((map, fill), (_, more)) in tables.fill.iter_mut().zip(more.iter()) {
+                grown |= maps::is_sized(map) && fill.grow(*more);
             }
             if grown && tables.exists {
                 self.outgrown.insert(family);
@@ -244,8 +258,7 @@ impl Tables {
             draft.make_chain(family, chain);
         }
         for map in Map::CONSTANT {
-            let size = maps::is_sized(map).then(|| {
-                let fill = self.fill.entry(map).or_default();
+            let size = self.fill.get_mut(map).filter(|_| maps::is_sized(map)).map(|fill| {
                 *fill = Fill { used: 0, size: fill.size.max(MIN_SIZE) };
                 fill.size
             });
@@ -355,9 +368,21 @@ impl Tables {
         draft.need_chain(writer.family, chain, writer.rules(chain, affinity));
     }
 
+    fn add_element(
+        &mut self,
+        element: Element,
+        affinity: Option<AffinityRules>,
+        writer: &Chains<'_>,
+        draft: &mut Draft,
+    ) {
+        self.make_needed_chains(&element, affinity, writer, draft);
+        self.count_element(&element, true);
+        draft.add_element(writer.family, element);
+    }
+
     pub(super) fn count_element(&mut self, element: &Element, added: bool) {
         let step = |count: &mut usize| if added { *count += 1 } else { *count = count.saturating_sub(1) };
-        if let Some(fill) = self.fill.get_mut(&element.map) {
+        if let Some(fill) = self.fill.get_mut(element.map) {
             step(&mut fill.used);
         }
         if let Some(count) = element.value.chain().and_then(|chain| self.chains.get_mut(&chain)) {
@@ -367,21 +392,25 @@ impl Tables {
 
     /// Adds what the new port is the first to need, deletes what the old one was the last to need.
     fn replace_shared(&mut self, family: Family, old: Option<&PortPlan>, new: Option<&PortPlan>, draft: &mut Draft) {
-        let shared = |port: Option<&PortPlan>| port.map(lower::shared_elements).unwrap_or_default();
-        let (deleted, added) = difference(shared(old), shared(new));
-        for element in added {
-            let users = self.shared.entry((element.map, element.key)).or_default();
+        let mut added = Vec::new();
+        new.into_iter().for_each(|port| lower::for_each_shared(port, &mut |map, key| added.push((map, key))));
+        for &(map, key) in &added {
+            let users = self.shared.entry((map, key)).or_default();
             *users += 1;
             if *users == 1 {
+                let element = Element::shared(map, key);
                 self.count_element(&element, true);
                 draft.add_element(family, element);
             }
         }
-        for element in deleted {
-            let users = self.shared.entry((element.map, element.key)).or_default();
+        let mut deleted = Vec::new();
+        old.into_iter().for_each(|port| lower::for_each_shared(port, &mut |map, key| deleted.push((map, key))));
+        for (map, key) in deleted {
+            let users = self.shared.entry((map, key)).or_default();
             *users = users.saturating_sub(1);
             if *users == 0 {
-                self.shared.remove(&(element.map, element.key));
+                self.shared.remove(&(map, key));
+                let element = Element::shared(map, key);
                 self.count_element(&element, false);
                 draft.delete_element(family, element);
             }
@@ -394,7 +423,7 @@ impl Tables {
         let mut open: Vec<Chain> =
             self.chains.iter().filter(|(_, users)| **users > 0).map(|(chain, _)| *chain).collect();
         for (map, _) in self.fill.iter().filter(|(_, fill)| fill.used > 0) {
-            open.extend(bases_for(*map).iter().copied().map(Chain::Base));
+            open.extend(bases_for(map).iter().copied().map(Chain::Base));
         }
         while let Some(chain) = open.pop() {
             if used.insert(chain) {

@@ -39,7 +39,7 @@ fn write_table(state: &State, family: Family, out: &mut impl Write) -> io::Resul
     let affinity: BTreeSet<Map> = tables.affinity.values().flat_map(|affinity| affinity.maps.iter().copied()).collect();
     for map in Map::CONSTANT.into_iter().chain(affinity) {
         writeln!(out, "\n\t{} {map} {{", maps::keyword(map))?;
-        let size = tables.fill.get(&map).map(|fill| fill.size).filter(|_| maps::is_sized(map));
+        let size = tables.fill.get(map).map(|fill| fill.size).filter(|_| maps::is_sized(map));
         for line in maps::to_text(map, family, size) {
             writeln!(out, "\t\t{line}")?;
         }
@@ -77,8 +77,7 @@ fn elements(state: &State, family: Family) -> BTreeMap<Map, Vec<Element>> {
         }
     }
     for &(map, key) in state.tables(family).shared.keys() {
-        let element = Element { map, key, value: super::element::Value::None, owner: None };
-        all.entry(map).or_default().push(element);
+        all.entry(map).or_default().push(Element::shared(map, key));
     }
     all
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::element::Element;
-use super::names::{AffinityId, Chain, Map, TABLE};
+use super::names::{AffinityId, Chain, Map, PerMap, TABLE};
 use super::rule::{Rule, nf_family};
 use super::{chains, maps, ranges};
 use crate::netlink::model::{self, ChainRef, Op, SetRef};
@@ -91,8 +91,8 @@ pub(super) struct Draft {
     /// packets to those before it.
     maps: BTreeSet<(Family, Map)>,
     chains: BTreeMap<(Family, Chain), Vec<Rule>>,
-    deleted: BTreeMap<(Family, Map), Vec<model::Element>>,
-    added: BTreeMap<(Family, Map), Vec<model::Element>>,
+    deleted: [PerMap<Vec<model::Element>>; 2],
+    added: [PerMap<Vec<model::Element>>; 2],
     unused: Vec<Op>,
     forget: Vec<Forget>,
     carry: Vec<SetRef>,
@@ -107,11 +107,19 @@ impl Draft {
             ops.push(add_chain(family, chain));
             ops.extend(rules.iter().map(|rule| Op::AddRule(rule.to_wire(chain, family))));
         }
-        for ((family, map), elements) in self.deleted {
-            ops.push(Op::DeleteElements { set: set_ref(family, map), elements });
+        for (family, mut maps) in Family::BOTH.into_iter().zip(self.deleted) {
+            let lists = maps.iter_mut().filter(|(_, elements)| !elements.is_empty());
+            ops.extend(lists.map(|(map, elements)| Op::DeleteElements {
+                set: set_ref(family, map),
+                elements: std::mem::take(elements),
+            }));
         }
-        for ((family, map), elements) in self.added {
-            ops.push(Op::AddElements { set: set_ref(family, map), elements });
+        for (family, mut maps) in Family::BOTH.into_iter().zip(self.added) {
+            let lists = maps.iter_mut().filter(|(_, elements)| !elements.is_empty());
+            ops.extend(lists.map(|(map, elements)| Op::AddElements {
+                set: set_ref(family, map),
+                elements: std::mem::take(elements),
+            }));
         }
         ops.extend(self.unused);
         Transaction { ops, forget: self.forget, carry: self.carry }
@@ -179,11 +187,15 @@ impl Draft {
     }
 
     pub(super) fn delete_element(&mut self, family: Family, element: Element) {
-        self.deleted.entry((family, element.map)).or_default().push(element.to_wire());
+        if let Some(elements) = self.deleted[family as usize].get_mut(element.map) {
+            elements.push(element.to_wire());
+        }
     }
 
     pub(super) fn add_element(&mut self, family: Family, element: Element) {
-        self.added.entry((family, element.map)).or_default().push(element.to_wire());
+        if let Some(elements) = self.added[family as usize].get_mut(element.map) {
+            elements.push(element.to_wire());
+        }
     }
 
     /// Chains may send packets to each other: all of them are emptied before the first is deleted.

@@ -80,6 +80,10 @@ fn port_plan(
         local = Vec::new();
     }
     frontends.sort_by_key(|frontend| frontend.address);
+    // plans are kept, by the hundred thousand
+    frontends.shrink_to_fit();
+    cluster.shrink_to_fit();
+    local.shrink_to_fit();
     PortPlan {
         id: PortId { name: PortName::new(&service.key, &port.name), family },
         protocol: port.protocol,
