@@ -359,6 +359,40 @@ fn an_alias_bomb_is_refused() {
     assert_eq!(loaded.broken.len(), 1, "{:?}", problems(&loaded));
 }
 
+/// Nesting must end in an error before it ends the stack.
+#[test]
+fn what_is_nested_deeply_is_refused() {
+    for (open, close) in [("[", "]"), ("{a: ", "}"), ("- ", ""), ("? ", ""), ("{\"a\":", "}"), ("{\"items\":[", "]}")] {
+        let text = open.repeat(100_000) + "1" + &close.repeat(100_000);
+        let loaded = load_text(&text);
+        assert_eq!(loaded.broken.len(), 1, "{open:?}: {:?}", problems(&loaded));
+    }
+}
+
+#[test]
+fn messages_hold_no_control_characters_and_are_short() {
+    let long = "x".repeat(100_000);
+    for text in [
+        format!("{{apiVersion: v1, kind: Service, metadata: {{name: \"a\\e[31m\\nb{long}\"}}}}"),
+        format!("{{apiVersion: v1, kind: Service, metadata: {{name: a}}, spec: {{type: \"a\\e[31m\\nb{long}\"}}}}"),
+        format!("{{apiVersion: v1, kind: Service, metadata: {{name: a}}, spec: {{selector: {{\"\\e{long}\": 1}}}}}}"),
+        format!(
+            "{{apiVersion: v1, kind: Service, metadata: {{name: a}}, \
+             spec: {{clusterIP: None, ports: [{{port: 1, targetPort: \"\\n{long}\"}}]}}}}"
+        ),
+        format!("{{apiVersion: \"discovery.k8s.io/\\n{long}\", kind: EndpointSlice, metadata: {{name: a}}}}"),
+        format!("\"a\\n{long}\": 1\n\"a\\n{long}\": 1\n"),
+        format!("\"a\\n{long}\""),
+    ] {
+        let loaded = load_text(&text);
+        let start = &text[..60];
+        assert!(!loaded.problems.is_empty(), "{start}");
+        for line in loaded.problems.iter().map(ToString::to_string) {
+            assert!(line.len() < 500 && !line.contains(char::is_control), "{start}: {line:.600?}");
+        }
+    }
+}
+
 #[test]
 fn a_service_of_ten_thousand_endpoints_is_read() {
     let mut text = String::from(

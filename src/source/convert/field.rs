@@ -2,7 +2,7 @@
 //! cannot read.
 
 use std::cell::RefCell;
-use std::fmt;
+use std::fmt::{self, Write};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -205,20 +205,13 @@ impl<'f> Field<'f> {
         address
     }
 
-    /// An address that packets can be sent to: not unspecified, loopback or link-local. The API server demands that
-    /// of external addresses and of endpoints, because it would hand the node's own traffic to others.
-    pub fn routable_address(&self) -> Option<IpAddr> {
+    /// An address that a Service can have: not unspecified, loopback or multicast.
+    pub fn unicast_address(&self) -> Option<IpAddr> {
         let address = self.address()?;
-        let link_local = match address {
-            IpAddr::V4(a) => a.is_link_local(),
-            IpAddr::V6(a) => a.is_unicast_link_local(),
-        };
         let what = if address.is_unspecified() {
             "the unspecified address"
         } else if address.is_loopback() {
             "a loopback address"
-        } else if link_local {
-            "a link-local address"
         } else if address.is_multicast() {
             "a multicast address"
         } else {
@@ -226,6 +219,20 @@ impl<'f> Field<'f> {
         };
         self.problem(format_args!("{address} is {what}, which cannot stand here"));
         None
+    }
+
+    /// An address that is not link-local either. The API server demands that of external addresses and of endpoints,
+    /// because they would hand the node's own traffic to others.
+    pub fn routable_address(&self) -> Option<IpAddr> {
+        let address = self.unicast_address()?;
+        let link_local = match address {
+            IpAddr::V4(a) => a.is_link_local(),
+            IpAddr::V6(a) => a.is_unicast_link_local(),
+        };
+        if link_local {
+            self.problem(format_args!("{address} is a link-local address, which cannot stand here"));
+        }
+        (!link_local).then_some(address)
     }
 
     /// A prefix, in any of the spellings of rows A13 and A14.
@@ -312,7 +319,7 @@ impl fmt::Display for Field<'_> {
     }
 }
 
-/// A value as it is shown in a message: text quoted unless it is a plain word, everything long cut off.
+/// A value as it is shown in a message: text quoted, lists and mappings only named.
 struct Shown<'v>(&'v Value);
 
 impl fmt::Display for Shown<'_> {
@@ -321,22 +328,26 @@ impl fmt::Display for Shown<'_> {
             Value::Null => f.write_str("null"),
             Value::Bool(yes) => write!(f, "{yes}"),
             Value::Number(number) => write!(f, "{number}"),
-            Value::String(text) => write!(f, "{:?}", Clipped(text).to_string()),
+            Value::String(text) => write!(f, "\"{}\"", Clipped(text)),
             Value::Array(_) => f.write_str("a list"),
             Value::Object(_) => f.write_str("a mapping"),
         }
     }
 }
 
-/// Text from the input, cut off where it is too long to be read in a message.
-struct Clipped<'t>(&'t str);
+/// Text from the input as messages show it: without control characters, and cut off where it is too long to be read.
+pub struct Clipped<'t>(pub &'t str);
 
 impl fmt::Display for Clipped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 60;
-        match self.0.char_indices().nth(SHOWN) {
-            None => f.write_str(self.0),
-            Some((end, _)) => write!(f, "{}…", &self.0[..end]),
+        const SHOWN: usize = 120;
+        for (count, character) in self.0.chars().enumerate() {
+            match character {
+                _ if count == SHOWN => return f.write_str("…"),
+                c if c.is_control() => f.write_char(char::REPLACEMENT_CHARACTER)?,
+                c => f.write_char(c)?,
+            }
         }
+        Ok(())
     }
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::objects::Name;
 
-use super::field::{Field, is_dns_label, is_dns_subdomain};
+use super::field::{Clipped, Field, is_dns_label, is_dns_subdomain};
 use super::tight;
 
 /// The label that hands a Service and its slices to another proxy (rows A1, A3).
@@ -49,8 +49,8 @@ pub fn title(kind: &str, namespaced: bool, value: &Value, place: &dyn std::fmt::
     let text = |key: &str| value.pointer(key).and_then(Value::as_str).filter(|t| !t.is_empty());
     match (text("/metadata/name"), text("/metadata/namespace").unwrap_or("default")) {
         (None, _) => format!("{kind} without a name ({place})"),
-        (Some(name), namespace) if namespaced => format!("{kind} {}/{}", namespace.escape_debug(), name.escape_debug()),
-        (Some(name), _) => format!("{kind} {}", name.escape_debug()),
+        (Some(name), namespace) if namespaced => format!("{kind} {}/{}", Clipped(namespace), Clipped(name)),
+        (Some(name), _) => format!("{kind} {}", Clipped(name)),
     }
 }
 

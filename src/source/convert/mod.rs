@@ -22,7 +22,7 @@ use crate::objects::{EndpointSlice, Name, Node, Service, ServiceKey};
 use crate::source::Problem;
 
 pub use endpoints::Endpoints;
-pub use field::{Field, Report};
+pub use field::{Clipped, Field, Report};
 pub use pod::{Pod, PodKey};
 
 /// An object of one of the kinds that Services are made of.
@@ -115,7 +115,11 @@ pub fn convert(
     let object = if kind.versions.contains(&version) {
         meta::Meta::read(&root, kind.namespaced).and_then(|meta| (kind.convert)(&root, &meta, interner))
     } else {
-        root.get("apiVersion").fatal(format_args!("{api_version} is not read, only {}", kind.versions.join(" and ")));
+        root.get("apiVersion").fatal(format_args!(
+            "{} is not read, only {}",
+            Clipped(api_version),
+            kind.versions.join(" and ")
+        ));
         None
     };
     problems.extend(report.into_problems());

@@ -8,7 +8,7 @@ use crate::objects::{
     FamilyOf, Name, Protocol, Service, ServiceKey, ServicePort, ServiceType, Target, TrafficPolicy, parse_network,
 };
 
-use super::field::{Field, is_dns_label};
+use super::field::{Clipped, Field, is_dns_label};
 use super::meta::{self, Meta};
 use super::{Interner, Object, tight};
 
@@ -98,7 +98,7 @@ fn cluster_ips(spec: &Field, kind: ServiceType) -> Vec<IpAddr> {
     }
     let mut addresses: Vec<IpAddr> = Vec::new();
     for field in list.items() {
-        let Some(address) = field.routable_address() else { continue };
+        let Some(address) = field.unicast_address() else { continue };
         if addresses.iter().any(|known| known.family() == address.family()) {
             field.problem(format_args!("{address} is a second {} address and was left out", address.family()));
         } else {
@@ -106,7 +106,7 @@ fn cluster_ips(spec: &Field, kind: ServiceType) -> Vec<IpAddr> {
         }
     }
     if first.is_some()
-        && let Some(address) = single.routable_address()
+        && let Some(address) = single.unicast_address()
     {
         match addresses.first() {
             None => addresses.push(address),
@@ -174,7 +174,7 @@ fn source_ranges(root: &Field, spec: &Field) -> (Vec<IpNet>, bool) {
             Some(range) => ranges.push(range),
             None => annotations
                 .entry(SOURCE_RANGES_ANNOTATION)
-                .problem(format_args!("{:?} is not a prefix such as 10.0.0.0/8", part.trim())),
+                .problem(format_args!("\"{}\" is not a prefix such as 10.0.0.0/8", Clipped(part.trim()))),
         }
     }
     let readable = !ranges.is_empty();
@@ -249,12 +249,12 @@ fn target(field: &Field, port: u16) -> Target {
         Some("") => Target::Number(port),
         Some(name) => match name.parse() {
             Ok(number) if number != 0 => {
-                field.problem(format_args!("{name:?} is the name of no port; taken for the number {number}"));
+                field.problem(format_args!("\"{name}\" is the name of no port; taken for the number {number}"));
                 Target::Number(number)
             }
             _ if is_dns_label(name) => Target::Named(name.into()),
             _ => {
-                field.problem(format_args!("{name:?} is the name of no port; taken for {port}"));
+                field.problem(format_args!("\"{}\" is the name of no port; taken for {port}", Clipped(name)));
                 Target::Number(port)
             }
         },
@@ -276,6 +276,6 @@ impl Field<'_> {
     }
 
     fn address_unless_empty(&self) -> Option<IpAddr> {
-        (self.peek_text() != Some("")).then(|| self.address()).flatten()
+        (self.peek_text() != Some("")).then(|| self.unicast_address()).flatten()
     }
 }

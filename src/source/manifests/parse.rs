@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 use serde_json::{Map, Value};
 
 use crate::source::Problem;
-use crate::source::convert::{Interner, Object, convert};
+use crate::source::convert::{Clipped, Interner, Object, convert};
 
 use super::document::{Document, DocumentError};
 
@@ -116,7 +116,7 @@ fn relocated(message: &str, lines_before: usize) -> String {
             _ => text.push_str(&format!("line {part}")),
         }
     }
-    text
+    Clipped(&text).to_string()
 }
 
 /// Takes objects as they come.
