@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use svcmap::source::{Loaded, Watch, watch};
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 /// Longer than changes are waited for to become quiet.
 const LONG: Duration = Duration::from_millis(400);
 
