@@ -57,6 +57,25 @@ pub struct Element {
     pub owner: Option<PortName>,
 }
 
+/// An element that several Service ports may need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Shared {
+    /// The address is a ClusterIP.
+    ClusterIp(IpAddr),
+    /// The address is that of an endpoint on this node.
+    Hairpin(IpAddr),
+}
+
+impl From<Shared> for Element {
+    fn from(shared: Shared) -> Element {
+        let (map, key) = match shared {
+            Shared::ClusterIp(ip) => (Map::ClusterIps, Key::Address(ip)),
+            Shared::Hairpin(ip) => (Map::Hairpin, Key::Pair(ip)),
+        };
+        Element { map, key, value: Value::None, owner: None }
+    }
+}
+
 /// Elements are equal that are the same in the kernel.
 impl PartialEq for Element {
     fn eq(&self, other: &Element) -> bool {
@@ -68,11 +87,6 @@ impl PartialEq for Element {
 impl Eq for Element {}
 
 impl Element {
-    /// The element of a set that several Service ports may need.
-    pub fn shared(map: Map, key: Key) -> Element {
-        Element { map, key, value: Value::None, owner: None }
-    }
-
     /// Whether the owner is written into the ruleset as a comment. Elements of `endpoints` go without, since there
     /// are many and the frontend's comment stands beside them.
     pub fn is_commented(&self) -> bool {

@@ -1,7 +1,7 @@
 //! A Service port's plan as elements of the maps.
 
 use super::chains::{AffinityRules, LOCAL_SLOTS};
-use super::element::{Element, Key, Value};
+use super::element::{Element, Key, Shared, Value};
 use super::names::{AffinityId, Chain, Learner, Map, PerMap, Side, Stickiness};
 use super::shapes;
 use crate::plan::{Endpoint, Frontend, FrontendAddress, Masquerade, PoolKind, PortPlan, Verdict};
@@ -21,21 +21,21 @@ pub fn for_each_own_element(port: &PortPlan, each: &mut dyn FnMut(Element)) {
     }
 }
 
-/// Calls `each` with the keys of the elements that other Service ports may need as well: its ClusterIPs, and its
+/// Calls `each` with the elements that other Service ports may need as well: its ClusterIPs, and its
 /// endpoints on this node, which can be their own clients (behaviour row E1). Each comes once.
-pub fn for_each_shared(port: &PortPlan, each: &mut dyn FnMut(Map, Key)) {
+pub fn for_each_shared(port: &PortPlan, each: &mut dyn FnMut(Shared)) {
     let mut cluster_ips = port.frontends.iter().filter_map(|frontend| match frontend.address {
         FrontendAddress::Cluster(ip, _) => Some(ip),
         _ => None,
     });
     // a Service has one ClusterIP of a family
     if let Some(ip) = cluster_ips.next() {
-        each(Map::ClusterIps, Key::Address(ip));
+        each(Shared::ClusterIp(ip));
     }
     let mut local: Vec<_> = port.cluster.iter().chain(&port.local).filter(|e| e.local).map(|e| e.ip).collect();
     local.sort_unstable();
     local.dedup();
-    local.into_iter().for_each(|ip| each(Map::Hairpin, Key::Pair(ip)));
+    local.into_iter().for_each(|ip| each(Shared::Hairpin(ip)));
 }
 
 /// Adds `sign` times the number of [`own_elements`] per map, without making them.

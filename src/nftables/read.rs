@@ -192,11 +192,11 @@ impl Structure {
                 affinity.rules = rules;
             }
             expected.extend(lower::own_elements(port));
-            lower::for_each_shared(port, &mut |map, key| {
-                let users = tables.shared.entry((map, key)).or_default();
+            lower::for_each_shared(port, &mut |shared| {
+                let users = tables.shared.entry(shared).or_default();
                 *users += 1;
                 if *users == 1 {
-                    expected.push(Element::shared(map, key));
+                    expected.push(shared.into());
                 }
             });
         }

@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::{HashMap, HashSet};
+use smallvec::SmallVec;
 
 use super::chains::{self, AffinityRules, Chains};
-use super::element::{Element, Key};
+use super::element::{Element, Shared};
 use super::lower;
 use super::names::{AffinityId, Base, Chain, Map, PerMap};
 use super::transaction::{Draft, Forget, Transaction};
@@ -37,7 +38,7 @@ pub struct Tables {
     /// The affinity maps that are there.
     pub(super) affinity: BTreeMap<AffinityId, AffinityTables>,
     /// The elements that several Service ports may need, and how many do.
-    pub(super) shared: HashMap<(Map, Key), u32>,
+    pub(super) shared: HashMap<Shared, u32>,
     /// How many elements a map holds, and may hold.
     pub(super) fill: PerMap<Fill>,
 }
@@ -208,17 +209,16 @@ impl State {
     pub(super) fn make_room<'a>(&mut self, coming: impl Iterator<Item = &'a PortPlan> + Clone) {
         for family in Family::BOTH {
             let mut more = PerMap::default();
-            let mut shared = HashSet::new();
             let tables = self.tables(family);
             for port in coming.clone().filter(|port| port.id.family == family) {
                 lower::count(port, 1, &mut more);
                 if let Some(old) = self.ports.get(&port.id) {
                     lower::count(old, -1, &mut more);
                 }
-                lower::for_each_shared(port, &mut |map, key| {
-                    if !tables.shared.contains_key(&(map, key))
-                        && shared.insert((map, key))
-                        && let Some(count) = more.get_mut(map)
+                // ports that share an element count it more than once here: there is room for that
+                lower::for_each_shared(port, &mut |shared| {
+                    if !tables.shared.contains_key(&shared)
+                        && let Some(count) = more.get_mut(Element::from(shared).map)
                     {
                         *count += 1;
                     }
@@ -392,27 +392,26 @@ impl Tables {
 
     /// Adds what the new port is the first to need, deletes what the old one was the last to need.
     fn replace_shared(&mut self, family: Family, old: Option<&PortPlan>, new: Option<&PortPlan>, draft: &mut Draft) {
-        let mut added = Vec::new();
-        new.into_iter().for_each(|port| lower::for_each_shared(port, &mut |map, key| added.push((map, key))));
-        for &(map, key) in &added {
-            let users = self.shared.entry((map, key)).or_default();
+        let list = |port: Option<&PortPlan>| {
+            let mut list = SmallVec::<[Shared; 4]>::new();
+            port.into_iter().for_each(|port| lower::for_each_shared(port, &mut |shared| list.push(shared)));
+            list
+        };
+        for shared in list(new) {
+            let users = self.shared.entry(shared).or_default();
             *users += 1;
             if *users == 1 {
-                let element = Element::shared(map, key);
-                self.count_element(&element, true);
-                draft.add_element(family, element);
+                self.count_element(&shared.into(), true);
+                draft.add_element(family, shared.into());
             }
         }
-        let mut deleted = Vec::new();
-        old.into_iter().for_each(|port| lower::for_each_shared(port, &mut |map, key| deleted.push((map, key))));
-        for (map, key) in deleted {
-            let users = self.shared.entry((map, key)).or_default();
+        for shared in list(old) {
+            let users = self.shared.entry(shared).or_default();
             *users = users.saturating_sub(1);
             if *users == 0 {
-                self.shared.remove(&(map, key));
-                let element = Element::shared(map, key);
-                self.count_element(&element, false);
-                draft.delete_element(family, element);
+                self.shared.remove(&shared);
+                self.count_element(&shared.into(), false);
+                draft.delete_element(family, shared.into());
             }
         }
     }

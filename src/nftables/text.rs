@@ -76,8 +76,9 @@ fn elements(state: &State, family: Family) -> BTreeMap<Map, Vec<Element>> {
             all.entry(element.map).or_default().push(element);
         }
     }
-    for &(map, key) in state.tables(family).shared.keys() {
-        all.entry(map).or_default().push(Element::shared(map, key));
+    for &shared in state.tables(family).shared.keys() {
+        let element = Element::from(shared);
+        all.entry(element.map).or_default().push(element);
     }
     all
 }
