@@ -32,9 +32,16 @@ impl Writer {
     /// An attribute with plain bytes.
     #[inline]
     pub fn put(&mut self, kind: u16, value: &[u8]) {
-        self.header(kind, HEADER + value.len());
-        self.bytes.extend_from_slice(value);
-        self.pad(value.len());
+        self.put_all(kind, [value]);
+    }
+
+    /// An attribute with plain bytes that come in parts.
+    #[inline]
+    pub fn put_all<const N: usize>(&mut self, kind: u16, parts: [&[u8]; N]) {
+        let length = parts.iter().map(|part| part.len()).sum();
+        self.header(kind, HEADER + length);
+        parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
+        self.pad(length);
     }
 
     /// A number of 8 bits.
@@ -54,11 +61,9 @@ impl Writer {
     }
 
     /// Text, with the NUL that ends it.
+    #[inline]
     pub fn text(&mut self, kind: u16, value: &str) {
-        self.header(kind, HEADER + value.len() + 1);
-        self.bytes.extend_from_slice(value.as_bytes());
-        self.bytes.push(0);
-        self.pad(value.len() + 1);
+        self.put_all(kind, [value.as_bytes(), &[0]]);
     }
 
     /// An attribute that holds the attributes that `inside` writes.

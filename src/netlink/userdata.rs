@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::attr::{Writer, padded};
 
 const COMMENT: u8 = 0;
@@ -15,28 +13,31 @@ const COMMENT: u8 = 0;
 pub const COMMENT_MAX: usize = 128;
 
 /// A comment as it is sent: up to its first NUL, no longer than [`COMMENT_MAX`] bytes, and no character cut in two.
+#[inline]
 pub fn fitting(comment: &str) -> &str {
+    if comment.len() <= COMMENT_MAX && !comment.as_bytes().contains(&0) {
+        return comment;
+    }
     let text = comment.split('\0').next().unwrap_or_default();
     let end = (0..=text.len().min(COMMENT_MAX)).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or_default()]
 }
 
 /// A comment as user data.
-pub fn comment_bytes(comment: &str) -> SmallVec<[u8; 2 + COMMENT_MAX + 1]> {
+pub fn comment_bytes(comment: &str) -> Vec<u8> {
     let text = fitting(comment);
-    let mut bytes = SmallVec::new();
-    bytes.extend_from_slice(&[COMMENT, text.len() as u8 + 1]);
-    bytes.extend_from_slice(text.as_bytes());
-    bytes.push(0);
-    bytes
+    [&[COMMENT, text.len() as u8 + 1], text.as_bytes(), &[0]].concat()
 }
 
 /// Writes a comment as the user data attribute `kind`.
+#[inline]
 pub fn put_comment(writer: &mut Writer, kind: u16, comment: &str) {
-    writer.put(kind, &comment_bytes(comment));
+    let text = fitting(comment);
+    writer.put_all(kind, [&[COMMENT, text.len() as u8 + 1], text.as_bytes(), &[0]]);
 }
 
 /// The bytes that [`put_comment`] takes.
+#[inline]
 pub fn comment_len(comment: &str) -> usize {
     padded(2 + fitting(comment).len() + 1)
 }
