@@ -117,10 +117,26 @@ pub fn hook(kind: &str, number: u32, priority: i32) -> Option<Hook> {
 
 /// Rules with every expression that svcmap writes.
 pub fn rules() -> Vec<Rule> {
-    let daddr = |dreg| Expr::Payload { dreg, base: 1, offset: 16, len: 4 };
-    let l4proto = |dreg| Expr::MetaLoad { dreg, key: 16 };
-    let dport = |dreg| Expr::Payload { dreg, base: 2, offset: 2, len: 2 };
-    let four = |n: u32| Bytes::from_slice(&n.to_ne_bytes());
+    [dispatch_rules(), pick_rules(), masquerade_rules(), filter_rules()].concat()
+}
+
+fn daddr(dreg: Register) -> Expr {
+    Expr::Payload { dreg, base: 1, offset: 16, len: 4 }
+}
+
+fn l4proto(dreg: Register) -> Expr {
+    Expr::MetaLoad { dreg, key: 16 }
+}
+
+fn dport(dreg: Register) -> Expr {
+    Expr::Payload { dreg, base: 2, offset: 2, len: 2 }
+}
+
+fn four(number: u32) -> Bytes {
+    Bytes::from_slice(&number.to_ne_bytes())
+}
+
+fn dispatch_rules() -> Vec<Rule> {
     vec![
         rule(
             "pre",
@@ -139,6 +155,20 @@ pub fn rules() -> Vec<Rule> {
                 Expr::Immediate { dreg: 0, data: Data::Verdict(Verdict::Jump("pick".into())) },
             ],
         ),
+        rule(
+            "pre",
+            vec![
+                Expr::Immediate { dreg: 1, data: Data::Value(Bytes::from_slice(&[4, 0])) },
+                l4proto(2),
+                Expr::Cmp { sreg: 2, op: 0, data: Bytes::from_slice(&[6]) },
+                Expr::Redir { proto_min: Some(1), proto_max: None, flags: 0 },
+            ],
+        ),
+    ]
+}
+
+fn pick_rules() -> Vec<Rule> {
+    vec![
         rule(
             "pick",
             vec![
@@ -165,6 +195,18 @@ pub fn rules() -> Vec<Rule> {
                 Expr::Counter { packets: 0, bytes: 0 },
             ],
         ),
+        rule(
+            "pick2",
+            vec![
+                Expr::Counter { packets: 0, bytes: 0 },
+                Expr::Immediate { dreg: 0, data: Data::Verdict(Verdict::Return) },
+            ],
+        ),
+    ]
+}
+
+fn masquerade_rules() -> Vec<Rule> {
+    vec![
         rule(
             "post",
             vec![
@@ -196,15 +238,11 @@ pub fn rules() -> Vec<Rule> {
                 Expr::Byteorder { sreg: 1, dreg: 1, op: 0, len: 2, size: 2 },
             ],
         ),
-        rule(
-            "pre",
-            vec![
-                Expr::Immediate { dreg: 1, data: Data::Value(Bytes::from_slice(&[4, 0])) },
-                l4proto(2),
-                Expr::Cmp { sreg: 2, op: 0, data: Bytes::from_slice(&[6]) },
-                Expr::Redir { proto_min: Some(1), proto_max: None, flags: 0 },
-            ],
-        ),
+    ]
+}
+
+fn filter_rules() -> Vec<Rule> {
+    vec![
         rule(
             "forward",
             vec![
@@ -230,13 +268,6 @@ pub fn rules() -> Vec<Rule> {
             ],
         ),
         rule("forward", vec![Expr::Immediate { dreg: 0, data: Data::Verdict(Verdict::Goto("pick2".into())) }]),
-        rule(
-            "pick2",
-            vec![
-                Expr::Counter { packets: 0, bytes: 0 },
-                Expr::Immediate { dreg: 0, data: Data::Verdict(Verdict::Return) },
-            ],
-        ),
     ]
 }
 
