@@ -33,7 +33,10 @@ pub fn run_through(command: &[&str], module: &str, test: &str, body: impl FnOnce
         .output()
         .expect("unshare runs");
     let text = [String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)].concat();
-    print!("{text}");
+    // Its closing line is about the one test that ours is, and would be counted beside ours.
+    for line in text.lines().filter(|line| !line.starts_with("test result:")) {
+        println!("{line}");
+    }
     assert!(output.status.success(), "{path} failed inside its namespace");
     assert!(text.contains("1 passed"), "{path} did not run inside its namespace");
 }
