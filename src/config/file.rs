@@ -93,9 +93,9 @@ impl DefaultTo for Conntrack {
 group! {
     /// The whole file.
     KubeProxyConfiguration {
-        /// Always [`API_VERSION`].
+        /// Always `kubeproxy.config.k8s.io/v1alpha1`.
         api_version: String = API_VERSION.into(),
-        /// Always [`KIND`].
+        /// Always `KubeProxyConfiguration`.
         kind: String = KIND.into(),
         /// Features of kube-proxy that are switched on or off.
         feature_gates: BTreeMap<String, bool> = BTreeMap::new(),
