@@ -115,6 +115,7 @@ impl State {
                 self.tables_mut(family).make(family, &node, &mut draft);
             }
         }
+        draft.reserve(&change.changed);
         let mut touched = HashSet::new();
         for id in change.removed {
             let Some(old) = self.ports.remove(&id) else { continue };

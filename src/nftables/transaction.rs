@@ -8,10 +8,10 @@ use ipnet::IpNet;
 use super::element::Element;
 use super::names::{AffinityId, Chain, Map, PerMap, TABLE};
 use super::rule::{Rule, nf_family};
-use super::{chains, maps, ranges};
+use super::{chains, lower, maps, ranges};
 use crate::netlink::model::{self, ChainRef, Op, SetRef};
 use crate::objects::Family;
-use crate::plan::PoolKind;
+use crate::plan::{PoolKind, PortPlan};
 
 /// The comment of the table.
 pub const TABLE_COMMENT: &str = "svcmap: Kubernetes Services as maps";
@@ -183,6 +183,17 @@ impl Draft {
         }
         if !prefixes.is_empty() {
             self.made.push(Op::AddElements { set, elements: ranges::to_wire(prefixes) });
+        }
+    }
+
+    /// Makes room for the elements of Service ports that are new.
+    pub(super) fn reserve(&mut self, ports: &[PortPlan]) {
+        for family in Family::BOTH {
+            let mut counts = PerMap::default();
+            ports.iter().filter(|port| port.id.family == family).for_each(|port| lower::count(port, 1, &mut counts));
+            for ((_, elements), (_, count)) in self.added[family as usize].iter_mut().zip(counts.iter()) {
+                elements.reserve_exact(count.unsigned_abs());
+            }
         }
     }
 

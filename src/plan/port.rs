@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use sha2::{Digest, Sha256};
 
 use crate::objects::{Family, Protocol, ServiceKey};
 
@@ -12,14 +13,21 @@ use crate::objects::{Family, Protocol, ServiceKey};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortName(Arc<str>);
 
+/// The longest name in bytes. nft takes comments of up to 128; the longest names that Kubernetes allows make 143.
+const LONGEST_NAME: usize = 120;
+
 impl PortName {
-    /// The name of a Service's port.
+    /// The name of a Service's port. One that is too long for a comment ends in `~` and a hash of the whole.
     pub fn new(service: &ServiceKey, port: &str) -> PortName {
-        if port.is_empty() {
-            PortName(service.to_string().into())
-        } else {
-            PortName(format!("{service}:{port}").into())
+        let mut text = if port.is_empty() { service.to_string() } else { format!("{service}:{port}") };
+        if text.len() > LONGEST_NAME {
+            let digest = Sha256::digest(text.as_bytes());
+            let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+            let keep = (0..LONGEST_NAME - hash.len()).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+            text.truncate(keep);
+            text = format!("{text}~{hash}");
         }
+        PortName(text.into())
     }
 
     /// A name as it was read from a ruleset.
@@ -178,5 +186,20 @@ pub struct Endpoint {
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         SocketAddr::new(self.ip, self.port).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_fit_into_a_comment_and_stay_different() {
+        let long = "n".repeat(63);
+        let name = |port: &str| PortName::new(&ServiceKey::new(&long, &long), port);
+        assert_eq!(name("http").as_str().len(), LONGEST_NAME);
+        assert_ne!(name("http"), name("https"));
+        assert_eq!(PortName::new(&ServiceKey::new("default", "web"), "http").as_str(), "default/web:http");
+        assert_eq!(PortName::new(&ServiceKey::new("default", "web"), "").as_str(), "default/web");
     }
 }

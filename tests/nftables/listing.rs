@@ -32,6 +32,12 @@ netns_test! {
         }
         // nft itself cannot send much more from inside a user namespace
         check("a rich cluster", rich_cluster(12), config());
+        let mut long = rich_cluster(2);
+        for service in &mut long.services {
+            service.key.namespace = "n".repeat(63).into();
+            service.key.name = format!("{}{}", "s".repeat(61), service.key.name.chars().last().unwrap()).into();
+        }
+        check("long names", long, config());
         check("no objects at all", svcmap::source::Snapshot::default(), config());
     }
 }
