@@ -15,8 +15,8 @@ use crate::netlink::{BATCH_BYTES, batch_bytes};
 use crate::objects::{Family, Protocol};
 use crate::plan::{FrontendAddress, PlanChange, PortId, PortPlan};
 
-/// The most elements in one transaction: under 10 ms of the kernel's time, and 3 MiB of memory while it is made.
-const ELEMENTS: usize = 12_000;
+/// The most elements in one transaction: under 10 ms of the kernel's time, and 2 MiB of memory while it is made.
+const ELEMENTS: usize = 8_000;
 /// More than an element of any map takes on the wire, comment included, on average.
 const ELEMENT_BYTES: usize = 128;
 

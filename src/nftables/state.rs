@@ -208,6 +208,8 @@ impl State {
     /// Sees to it that every map has room for what is coming, before anything of it is sent: a map that has not is to
     /// be made again with twice the room that is needed, and its whole table with it, by the next transaction.
     pub(super) fn make_room<'a>(&mut self, coming: impl Iterator<Item = &'a PortPlan> + Clone) {
+        // growing step by step would take the memory twice
+        self.ports.reserve(coming.clone().filter(|port| !self.ports.contains_key(&port.id)).count());
         for family in Family::BOTH {
             let mut more = PerMap::default();
             let tables = self.tables(family);
@@ -226,6 +228,8 @@ impl State {
                 });
             }
             let tables = self.tables_mut(family);
+            let fresh = [Map::ClusterIps, Map::Hairpin].iter().filter_map(|map| more.get(*map)).sum::<isize>();
+            tables.shared.reserve(fresh.unsigned_abs());
             let mut grown = false;
             for ((map, fill), (_, more)) in tables.fill.iter_mut().zip(more.iter()) {
                 grown |= maps::is_sized(map) && fill.grow(*more);
