@@ -3,6 +3,8 @@
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use svcmap::config::ProxyConfig;
 use svcmap::netlink::CodecKind;
 use svcmap::nftables::program::{Applied, Programmer};
@@ -40,13 +42,15 @@ pub fn measure(size: Size) -> anyhow::Result<Row> {
         .collect();
     let mut tracker = Tracker::new(config);
     let kernel_before = kernel_memory()?;
-    let started = Instant::now();
+    let started = Processor::now(UsageWho::RUSAGE_SELF)?;
     tracker.replace(snapshot);
     let (change, _) = tracker.take();
-    let plan = started.elapsed().as_secs_f64();
+    let plan = started.elapsed()?.total();
     let node = change.node.unwrap_or_default();
     let mut programmer = Programmer::open(CodecKind::Native)?;
+    let started = Processor::now(UsageWho::RUSAGE_SELF)?;
     let applied = programmer.replace(node.clone(), change.changed)?;
+    let load = started.elapsed()?;
     let rss = peak_rss()?;
     let kernel_memory = kernel_memory()? - kernel_before;
 
@@ -64,17 +68,17 @@ pub fn measure(size: Size) -> anyhow::Result<Row> {
     })?;
 
     let ports: Vec<_> = programmer.state().ports().cloned().collect();
-    let started = Instant::now();
+    let started = Processor::now(UsageWho::RUSAGE_SELF)?;
     let mut restarted = Programmer::open(CodecKind::Native)?;
     let again = restarted.replace(node, ports)?;
-    let adopt = started.elapsed().as_secs_f64();
+    let adopt = started.elapsed()?.total();
     anyhow::ensure!(again.bytes == 0, "a restart found something to change: {again:?}");
     Ok(Row {
         size,
         elements: applied.added,
         plan,
-        encode: applied.encode.as_secs_f64(),
-        commit: applied.kernel.as_secs_f64(),
+        encode: load.user,
+        commit: load.system,
         longest_commit: applied.longest.as_secs_f64(),
         transactions: applied.transactions,
         nft: nft(&programmer)?,
@@ -114,17 +118,43 @@ fn changes(
 fn nft(programmer: &Programmer) -> anyhow::Result<Option<f64>> {
     let path = std::env::temp_dir().join(format!("svcmap-bench-{}.nft", std::process::id()));
     text::write(programmer.state(), &mut std::io::BufWriter::new(std::fs::File::create(&path)?))?;
-    // `sh` says when nft begins and ends, so that making the namespace is not counted
-    let script = "date +%s.%N; nft -f \"$1\" && date +%s.%N";
-    let output =
-        Command::new("unshare").args(["-n", "sh", "-c", script, "sh"]).arg(&path).stderr(Stdio::inherit()).output();
+    let started = Processor::now(UsageWho::RUSAGE_CHILDREN)?;
+    let status = Command::new("unshare").args(["-n", "nft", "-f"]).arg(&path).stderr(Stdio::inherit()).status();
+    let used = started.elapsed()?.total();
     std::fs::remove_file(&path)?;
-    let output = output?;
-    let stamps: Vec<f64> = String::from_utf8(output.stdout)?.lines().filter_map(|line| line.parse().ok()).collect();
-    Ok(match stamps.as_slice() {
-        [begin, end] => Some(end - begin),
-        _ => None,
-    })
+    Ok(status?.success().then_some(used))
+}
+
+/// Processor time, of this process or of its children: unlike the clock it does not count what others do meanwhile.
+struct Processor {
+    who: UsageWho,
+    used: Times,
+}
+
+/// Seconds in the program and in the kernel.
+#[derive(Clone, Copy)]
+struct Times {
+    user: f64,
+    system: f64,
+}
+
+impl Times {
+    fn total(self) -> f64 {
+        self.user + self.system
+    }
+}
+
+impl Processor {
+    fn now(who: UsageWho) -> anyhow::Result<Processor> {
+        let usage = getrusage(who)?;
+        let seconds = |time: nix::sys::time::TimeVal| time.num_microseconds() as f64 / 1e6;
+        Ok(Processor { who, used: Times { user: seconds(usage.user_time()), system: seconds(usage.system_time()) } })
+    }
+
+    fn elapsed(self) -> anyhow::Result<Times> {
+        let now = Processor::now(self.who)?.used;
+        Ok(Times { user: now.user - self.used.user, system: now.system - self.used.system })
+    }
 }
 
 /// The middle one.
