@@ -6,6 +6,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod conntrack;
 pub mod lab;
 pub mod netlink;
 pub mod nftables;

@@ -14,8 +14,8 @@ use svcmap::objects::{
     Conditions, Endpoint, EndpointSlice, Family, FamilyOf, Hints, Name, Node, Protocol, Service, ServiceKey,
     ServicePort, ServiceType, SliceKey, SlicePort, Target, TrafficPolicy,
 };
-use svcmap::plan::{Frontend, Plan, PlanChange, PoolKind, PortId, PortPlan};
-use svcmap::policy::{Claim, Context, plan_service};
+use svcmap::plan::{Claim, Frontend, Plan, PlanChange, PoolKind, PortId, PortPlan};
+use svcmap::policy::{Context, plan_service};
 use svcmap::source::{Change, Snapshot};
 use svcmap::tracker::Tracker;
 

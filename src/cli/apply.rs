@@ -4,11 +4,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use super::input::InputArgs;
-use super::output::{Failure, Format};
+use super::output::{Failure, Format, warn};
+use crate::conntrack;
 use crate::netlink::CodecKind;
 use crate::nftables::program::{Applied, Programmer};
 use crate::plan::PortPlan;
 use crate::source::LeftAlone;
+use crate::tracker::Tracker;
 
 /// Arguments of `apply`.
 #[derive(clap::Args, Debug)]
@@ -37,15 +39,17 @@ struct Summary {
     encode_seconds: f64,
     commit_seconds: f64,
     longest_commit_seconds: f64,
+    conntrack_deleted: usize,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let wanted = args.input.plan()?;
+    let mut wanted = args.input.plan()?;
     let (frontends, endpoints) = extent(&wanted.ports);
     let mut programmer = Programmer::open(args.codec).map_err(Failure::Connect)?;
     let mut applied = programmer.replace(wanted.node, wanted.ports)?;
     applied += programmer.collect()?;
+    let conntrack_deleted = clean_up(&mut wanted.tracker, &mut programmer);
     let summary = Summary {
         services: wanted.counts.proxied,
         frontends,
@@ -58,12 +62,43 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         encode_seconds: applied.encode.as_secs_f64(),
         commit_seconds: applied.kernel.as_secs_f64(),
         longest_commit_seconds: applied.longest.as_secs_f64(),
+        conntrack_deleted,
     };
     match args.output {
-        Format::Text => print_text(&summary, &applied, wanted.left_alone),
+        Format::Text => {
+            print_text(&summary, &applied, wanted.left_alone);
+            if conntrack_deleted > 0 {
+                println!("conntrack: {conntrack_deleted} stale UDP entries deleted");
+            }
+        }
         Format::Json => println!("{}", serde_json::to_string(&summary).map_err(std::io::Error::from)?),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Deletes the flows that have no endpoint any more (behaviour row H1), and says how many. What is programmed is in
+/// force also where that fails (row H8).
+fn clean_up(tracker: &mut Tracker, programmer: &mut Programmer) -> usize {
+    let criteria = match conntrack::due(tracker, programmer.take_found()) {
+        Ok(criteria) => criteria,
+        Err(error) => {
+            warn(format_args!("stale UDP flows were not looked for: the node's addresses cannot be read: {error}"));
+            return 0;
+        }
+    };
+    match conntrack::clean(&criteria) {
+        Ok(swept) => {
+            if let Some((count, errno)) = swept.refused {
+                let error = std::io::Error::from_raw_os_error(errno);
+                warn(format_args!("{count} stale UDP flows cannot be deleted: {error}"));
+            }
+            swept.deleted
+        }
+        Err(error) => {
+            warn(format_args!("stale UDP flows were not looked for: {error}"));
+            0
+        }
+    }
 }
 
 /// How many frontends there are, and how many different endpoints each Service port has, added up.

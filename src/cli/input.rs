@@ -33,6 +33,8 @@ pub struct Wanted {
     pub counts: Counts,
     /// Which Services are not proxied.
     pub left_alone: LeftAlone,
+    /// What the plan was made by.
+    pub tracker: Tracker,
 }
 
 /// Reads the configuration; what it asks for in vain is printed.
@@ -67,6 +69,7 @@ impl InputArgs {
         let counts = tracker.counts();
         let (change, warnings) = tracker.take();
         warnings.iter().for_each(warn);
-        Ok(Wanted { node: change.node.unwrap_or_default(), ports: change.changed, counts, left_alone })
+        let node = change.node.unwrap_or_default();
+        Ok(Wanted { node, ports: change.changed, counts, left_alone, tracker })
     }
 }

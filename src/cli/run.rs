@@ -10,6 +10,7 @@ use tracing_subscriber::EnvFilter;
 use super::input::configuration;
 use super::output::Failure;
 use crate::config::ProxyFlags;
+use crate::conntrack::Cleaner;
 use crate::netlink::CodecKind;
 use crate::nftables::program::Programmer;
 use crate::source::{Watch, watch};
@@ -50,11 +51,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     start_log(args)?;
     let tracker = Tracker::new(configuration(&args.proxy)?);
     let programmer = Programmer::open(args.codec).map_err(Failure::Connect)?;
+    let cleaner = Cleaner::start().map_err(Failure::Connect)?;
     let (sender, events) = channel();
     stop_on_signals(sender.clone())?;
     let watch = watch(args.files.clone()).map_err(|error| Failure::Input(error.to_string()))?;
     std::thread::Builder::new().name("forward".into()).spawn(move || forward(&watch, &sender))?;
-    Runner::new(tracker, programmer).run(&events);
+    Runner::new(tracker, programmer, cleaner).run(&events);
     tracing::info!("stopped; what is programmed stays");
     Ok(ExitCode::SUCCESS)
 }

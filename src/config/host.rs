@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
+use nix::ifaddrs::InterfaceAddress;
 use nix::net::if_::InterfaceFlags;
 
 use crate::objects::{Family, FamilyOf};
@@ -23,10 +24,7 @@ pub fn addresses() -> io::Result<Vec<IpAddr>> {
     let mut addresses = Vec::new();
     for interface in nix::ifaddrs::getifaddrs()? {
         let usable = interface.flags.contains(InterfaceFlags::IFF_UP) && interface.interface_name != IPVS_INTERFACE;
-        let address = interface.address.and_then(|address| {
-            let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
-            v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
-        });
+        let address = ip(&interface);
         let on_loopback = interface.flags.contains(InterfaceFlags::IFF_LOOPBACK);
         addresses.extend(address.filter(|address| usable && is_global(address)).map(|address| (on_loopback, address)));
     }
@@ -36,6 +34,17 @@ pub fn addresses() -> io::Result<Vec<IpAddr>> {
     let mut addresses: Vec<IpAddr> = addresses.into_iter().map(|(_, address)| address).collect();
     addresses.dedup();
     Ok(addresses)
+}
+
+/// All addresses of all interfaces of the current network namespace, loopback and link-local ones too.
+pub fn all_addresses() -> io::Result<Vec<IpAddr>> {
+    Ok(nix::ifaddrs::getifaddrs()?.filter_map(|interface| ip(&interface)).collect())
+}
+
+fn ip(interface: &InterfaceAddress) -> Option<IpAddr> {
+    let address = interface.address?;
+    let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
+    v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
 }
 
 fn is_global(address: &IpAddr) -> bool {

@@ -4,7 +4,7 @@ mod duration;
 mod effective;
 mod file;
 mod flags;
-mod host;
+pub(crate) mod host;
 mod validate;
 
 use std::net::IpAddr;

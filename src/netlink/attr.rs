@@ -49,6 +49,11 @@ impl Writer {
         self.put(kind, &[value]);
     }
 
+    /// A number of 16 bits, in network byte order.
+    pub fn u16(&mut self, kind: u16, value: u16) {
+        self.put(kind, &value.to_be_bytes());
+    }
+
     /// A number of 32 bits, in network byte order.
     #[inline]
     pub fn u32(&mut self, kind: u16, value: u32) {
@@ -122,6 +127,11 @@ pub struct Attr<'a> {
 }
 
 impl<'a> Attr<'a> {
+    /// A number of 16 bits in network byte order; nothing when the value is of another length.
+    pub fn u16(self) -> Option<u16> {
+        self.value.try_into().ok().map(u16::from_be_bytes)
+    }
+
     /// A number of 32 bits in network byte order; nothing when the value is of another length.
     pub fn u32(self) -> Option<u32> {
         self.value.try_into().ok().map(u32::from_be_bytes)

@@ -137,7 +137,7 @@ impl Batch {
 const BATCH: [u8; 4] = [0, 0, NFNL_SUBSYS_NFTABLES.to_be_bytes()[0], NFNL_SUBSYS_NFTABLES.to_be_bytes()[1]];
 
 /// Writes a message's header, its length still 0.
-fn put_header(bytes: &mut Vec<u8>, kind: u16, flags: u16, nfgen: [u8; 4], seq: u32) {
+pub(super) fn put_header(bytes: &mut Vec<u8>, kind: u16, flags: u16, nfgen: [u8; 4], seq: u32) {
     let mut header = [0; MESSAGE_HEADER];
     header[4..6].copy_from_slice(&kind.to_ne_bytes());
     header[6..8].copy_from_slice(&(flags | NLM_F_REQUEST).to_ne_bytes());

@@ -1,4 +1,5 @@
-//! nf_tables over netlink: objects and expressions, two codecs that put them on the wire, and the socket.
+//! nf_tables over netlink: objects and expressions, two codecs that put them on the wire, and the socket; beside it,
+//! what is needed of connection tracking.
 //!
 //! This module knows nothing of Services. It is the only one with `unsafe`.
 
@@ -9,6 +10,7 @@ pub mod batch;
 pub mod canonical;
 pub mod codec;
 pub mod connection;
+pub mod conntrack;
 pub mod error;
 #[cfg(feature = "libnftnl")]
 pub mod libnftnl;

@@ -37,7 +37,7 @@ impl<T> Sink for Vec<T> {
 }
 
 /// How one attempt at a listing ended.
-enum Ending {
+pub(super) enum Ending {
     Complete,
     Interrupted,
     Failed(i32),
@@ -215,7 +215,7 @@ enum Event<'a> {
 }
 
 /// How the listing ends, if that is what the message says.
-fn end(message: &Message) -> Option<Ending> {
+pub(super) fn end(message: &Message) -> Option<Ending> {
     match message.kind {
         NLMSG_DONE => Some(done_errno(message).map_or(Ending::Complete, Ending::Failed)),
         NLMSG_ERROR => reply(message).map(|reply| Ending::Failed(reply.errno)),

@@ -1,5 +1,5 @@
-//! The kernel's numbers, by the kernel's names: `linux/netlink.h`, `linux/netfilter/nfnetlink.h` and
-//! `linux/netfilter/nf_tables.h`.
+//! The kernel's numbers, by the kernel's names: `linux/netlink.h`, `linux/netfilter/nfnetlink.h`,
+//! `linux/netfilter/nf_tables.h` and `linux/netfilter/nfnetlink_conntrack.h`.
 
 #![allow(missing_docs)] // the names are the documentation
 
@@ -25,6 +25,7 @@ pub const NLMSG_DONE: u16 = 3;
 pub const NLMSGERR_ATTR_MSG: u16 = 1;
 pub const NLMSGERR_ATTR_OFFS: u16 = 2;
 
+pub const NFNL_SUBSYS_CTNETLINK: u16 = 1;
 pub const NFNL_SUBSYS_NFTABLES: u16 = 10;
 pub const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
 pub const NFNL_MSG_BATCH_END: u16 = 0x11;
@@ -242,4 +243,37 @@ pub mod expr {
         pub const PACKETS: u16 = 2;
         pub const PAD: u16 = 3;
     }
+}
+
+/// `IPCTNL_MSG_CT_*` and `CTA_*`, of connection tracking.
+pub mod conntrack {
+    pub const NEW: u8 = 0;
+    pub const GET: u8 = 1;
+    pub const DELETE: u8 = 2;
+
+    pub const TUPLE_ORIG: u16 = 1;
+    pub const TUPLE_REPLY: u16 = 2;
+    pub const ID: u16 = 12;
+    pub const ZONE: u16 = 18;
+    pub const FILTER: u16 = 25;
+
+    pub const TUPLE_IP: u16 = 1;
+    pub const TUPLE_PROTO: u16 = 2;
+    pub const TUPLE_ZONE: u16 = 3;
+
+    pub const IP_V4_SRC: u16 = 1;
+    pub const IP_V4_DST: u16 = 2;
+    pub const IP_V6_SRC: u16 = 3;
+    pub const IP_V6_DST: u16 = 4;
+
+    pub const PROTO_NUM: u16 = 1;
+    pub const PROTO_SRC_PORT: u16 = 2;
+    pub const PROTO_DST_PORT: u16 = 3;
+
+    pub const FILTER_ORIG_FLAGS: u16 = 1;
+    pub const FILTER_REPLY_FLAGS: u16 = 2;
+    /// Which parts of the tuple the kernel compares.
+    pub const F_IP_DST: u32 = 1 << 1;
+    pub const F_PROTO_NUM: u32 = 1 << 3;
+    pub const F_PROTO_DST_PORT: u32 = 1 << 5;
 }

@@ -12,8 +12,7 @@ use super::names::{Map, PerMap};
 use super::state::State;
 use crate::netlink::model::{Element, Op, SetRef};
 use crate::netlink::{BATCH_BYTES, batch_bytes};
-use crate::objects::{Family, Protocol};
-use crate::plan::{FrontendAddress, PlanChange, PortId, PortPlan};
+use crate::plan::{Claim, PlanChange, PortId, PortPlan};
 
 /// The most elements in one transaction: under 10 ms of the kernel's time, and 2 MiB of memory while it is made.
 const ELEMENTS: usize = 8_000;
@@ -93,17 +92,6 @@ fn weight(port: &PortPlan) -> usize {
     1 + counts.iter().map(|(_, count)| count.unsigned_abs()).sum::<usize>()
 }
 
-type Claim = (Family, Protocol, FrontendAddress);
-
-fn claims(port: &PortPlan) -> impl Iterator<Item = Claim> {
-    // a ClusterIP of one may be an external address of another: the key in the maps is the same
-    let address = |address| match address {
-        FrontendAddress::Cluster(ip, port) | FrontendAddress::External(ip, port) => FrontendAddress::External(ip, port),
-        FrontendAddress::NodePort(port) => FrontendAddress::NodePort(port),
-    };
-    port.frontends.iter().map(move |frontend| (port.id.family, port.protocol, address(frontend.address)))
-}
-
 /// The Service ports that give a frontend to another one, and those that take one.
 fn movers(state: &State, change: &PlanChange) -> HashSet<PortId> {
     let mut released: HashMap<Claim, PortId> = HashMap::new();
@@ -111,11 +99,11 @@ fn movers(state: &State, change: &PlanChange) -> HashSet<PortId> {
         return HashSet::new();
     }
     for id in change.removed.iter().chain(change.changed.iter().map(|port| &port.id)) {
-        released.extend(state.port(id).into_iter().flat_map(claims).map(|claim| (claim, id.clone())));
+        released.extend(state.port(id).into_iter().flat_map(PortPlan::claims).map(|claim| (claim, id.clone())));
     }
     let mut movers = HashSet::new();
     for port in &change.changed {
-        for giver in claims(port).filter_map(|claim| released.get(&claim)).filter(|giver| **giver != port.id) {
+        for giver in port.claims().filter_map(|claim| released.get(&claim)).filter(|giver| **giver != port.id) {
             movers.extend([giver.clone(), port.id.clone()]);
         }
     }

@@ -1,6 +1,6 @@
 //! Keeps the kernel in step with the plan.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::ops::AddAssign;
 use std::time::{Duration, Instant};
@@ -13,8 +13,8 @@ use super::transaction::{Transaction, set_ref};
 use super::{clients, owner};
 use crate::netlink::model::{Op, Table};
 use crate::netlink::{CodecKind, CommitError, Connection, ReadError};
-use crate::objects::Family;
-use crate::plan::{NodePlan, PlanChange, PortName, PortPlan};
+use crate::objects::{Family, Protocol};
+use crate::plan::{Claim, NodePlan, PlanChange, PortName, PortPlan};
 
 /// A connection to the kernel, and what it programmed there.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub struct Programmer {
     state: State,
     /// Whether the state is what the kernel holds. A failed transaction leaves that open.
     in_step: bool,
+    /// The UDP frontends that the kernel was found to hold.
+    found: BTreeSet<Claim>,
 }
 
 /// What was done.
@@ -90,7 +92,12 @@ impl Programmer {
     /// # Errors
     /// Those of the socket.
     pub fn open(codec: CodecKind) -> io::Result<Programmer> {
-        Ok(Programmer { connection: Connection::open(codec)?, state: State::default(), in_step: false })
+        Ok(Programmer {
+            connection: Connection::open(codec)?,
+            state: State::default(),
+            in_step: false,
+            found: BTreeSet::new(),
+        })
     }
 
     /// Cuts transactions to this length, where the send buffer would allow longer ones.
@@ -106,6 +113,12 @@ impl Programmer {
     /// Whether [`Programmer::change`] can be used; else [`Programmer::replace`] has to be.
     pub fn is_in_step(&self) -> bool {
         self.in_step
+    }
+
+    /// The UDP frontends that the kernel was found to hold when it was read, since this was last asked. Those that the
+    /// plan does not have are gone now, and flows to them have to end (behaviour row H6).
+    pub fn take_found(&mut self) -> BTreeSet<Claim> {
+        std::mem::take(&mut self.found)
     }
 
     /// Makes the kernel hold this plan and nothing else, whatever it holds now: the tables are read first, and only
@@ -186,6 +199,8 @@ impl Programmer {
     fn compare(&mut self, node: NodePlan, ports: Vec<PortPlan>) -> Result<(Transaction, PlanChange), SyncError> {
         let Reading { state, repairs } = read::read(&mut self.connection, &node)?;
         self.state = state;
+        let udp = self.state.ports().filter(|port| port.protocol == Protocol::Udp);
+        self.found.extend(udp.flat_map(PortPlan::claims));
         let wanted: HashSet<_> = ports.iter().map(|port| &port.id).collect();
         let removed = self.state.ports().map(|port| port.id.clone()).filter(|id| !wanted.contains(id)).collect();
         Ok((repairs, PlanChange { node: Some(node), changed: ports, removed }))

@@ -4,12 +4,14 @@
 //! to an emitter: a plan says which endpoints a frontend uses, in which order they stand, whose source address is
 //! replaced, and what happens where there is no endpoint.
 
+mod claim;
 mod node;
 mod port;
 mod slots;
 
 use std::collections::BTreeMap;
 
+pub use claim::Claim;
 pub use node::{Detector, InterfaceMatch, NodePlan};
 pub use port::{Endpoint, Frontend, FrontendAddress, Masquerade, PoolKind, PortId, PortName, PortPlan, Verdict};
 pub use slots::assign;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use sha2::{Digest, Sha256};
 
+use super::Claim;
 use crate::objects::{Family, Protocol, ServiceKey};
 
 /// `namespace/name:port`, or `namespace/name` for an unnamed port: the comment that elements carry.
@@ -90,6 +91,11 @@ impl PortPlan {
             PoolKind::Cluster => &self.cluster,
             PoolKind::Local => &self.local,
         }
+    }
+
+    /// What its frontends occupy.
+    pub fn claims(&self) -> impl Iterator<Item = Claim> + '_ {
+        self.frontends.iter().map(|frontend| Claim::new(self.id.family, self.protocol, frontend.address))
     }
 }
 

@@ -84,6 +84,23 @@ pub fn candidates<'a>(
     candidates
 }
 
+/// The endpoints that a flow which reached one of them before may stay with, sorted by address and port (row H4): all
+/// that serve, terminating or not, wherever they are and whatever the policies and the hints say.
+///
+/// The pools of the plan will not do: an endpoint that the topology does not pick any more, or that terminates beside
+/// ready ones, still serves the clients that it has. Pods that are published although they are not ready (row C7) are
+/// ready but not serving; new connections go to them, so flows may stay with them as well.
+pub fn serving(
+    context: &Context,
+    service: &Service,
+    port: &ServicePort,
+    family: Family,
+    slices: &[&EndpointSlice],
+) -> Vec<Endpoint> {
+    let candidates = candidates(context, service, port, family, slices);
+    candidates.iter().filter(|c| c.conditions.serving || c.conditions.ready).map(|c| c.endpoint).collect()
+}
+
 /// Sorts candidates into the sets that the policies use.
 ///
 /// Cluster: the ready ones that the hints leave; where none is ready, those that still serve while they terminate,

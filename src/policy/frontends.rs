@@ -1,6 +1,5 @@
 //! On which addresses and ports a Service answers (behaviour section B).
 
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -8,41 +7,8 @@ use ipnet::IpNet;
 use smallvec::SmallVec;
 
 use super::{Warning, masquerade, selection};
-use crate::objects::{Family, FamilyOf, Protocol, Service, ServicePort};
-use crate::plan::{Frontend, FrontendAddress};
-
-/// What a frontend occupies: two Services cannot answer on the same (row A11). Whether the address is a ClusterIP, an
-/// external one or a load balancer's makes no difference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Claim {
-    place: Place,
-    protocol: Protocol,
-    port: u16,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Place {
-    Address(IpAddr),
-    Nodes(Family),
-}
-
-impl Claim {
-    /// What the frontend of a Service port of this family and protocol occupies.
-    pub fn new(family: Family, protocol: Protocol, address: FrontendAddress) -> Claim {
-        let place = address.ip().map_or(Place::Nodes(family), Place::Address);
-        Claim { place, protocol, port: address.port() }
-    }
-}
-
-/// `10.96.0.1:80/tcp`, or `IPv4 node port 30080/tcp`.
-impl fmt::Display for Claim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place {
-            Place::Address(ip) => write!(f, "{}/{}", std::net::SocketAddr::new(ip, self.port), self.protocol),
-            Place::Nodes(family) => write!(f, "{family} node port {}/{}", self.port, self.protocol),
-        }
-    }
-}
+use crate::objects::{Family, FamilyOf, Service, ServicePort};
+use crate::plan::{Claim, Frontend, FrontendAddress};
 
 /// How an address came to the Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +158,7 @@ fn same_node_port(a: &ServicePort, b: &ServicePort) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::objects::{ServiceKey, ServiceType, Target, TrafficPolicy};
+    use crate::objects::{Protocol, ServiceKey, ServiceType, Target, TrafficPolicy};
 
     pub fn service(cluster_ips: &[&str]) -> Service {
         Service {

@@ -1,10 +1,11 @@
 //! Pure rules over plain data: which endpoints, which verdict, whose source address.
 //!
 //! A file per section of the rules: [`selection`] (rows A), [`frontends`] (B), [`endpoints`] (C), [`masquerade`] (E),
-//! [`source_ranges`] (F7–F10), [`node`] (E9, E12, F1–F5). The rows are named where they are decided.
+//! [`source_ranges`] (F7–F10), [`node`] (E9, E12, F1–F5), [`flows`] (H3–H5). The rows are named where they are decided.
 
 pub mod context;
 pub mod endpoints;
+pub mod flows;
 pub mod frontends;
 pub mod health;
 pub mod masquerade;
@@ -14,11 +15,10 @@ pub mod source_ranges;
 mod warning;
 
 pub use context::Context;
-pub use frontends::Claim;
 pub use warning::Warning;
 
 use crate::objects::{EndpointSlice, Family, Service, ServicePort};
-use crate::plan::{Frontend, PoolKind, PortId, PortName, PortPlan, Verdict};
+use crate::plan::{Claim, Frontend, PoolKind, PortId, PortName, PortPlan, Verdict};
 
 use endpoints::Pools;
 

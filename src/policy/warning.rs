@@ -2,8 +2,8 @@
 
 use ipnet::IpNet;
 
-use super::Claim;
 use crate::objects::{Family, ServiceKey};
+use crate::plan::Claim;
 
 /// Something that does not do what it seems to ask for. It names the object or the setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{error, info, warn};
 
+use crate::conntrack::{self, Cleaner};
 use crate::nftables::program::{Applied, Programmer, SyncError};
 use crate::source::Loaded;
 use crate::tracker::Tracker;
@@ -30,6 +31,7 @@ pub enum Event {
 pub struct Runner {
     tracker: Tracker,
     programmer: Programmer,
+    cleaner: Cleaner,
     /// Whether the source has spoken: nothing is programmed before that (behaviour row A12).
     synced: bool,
     retry: Option<(Instant, Duration)>,
@@ -38,8 +40,8 @@ pub struct Runner {
 
 impl Runner {
     /// A runner that has not been told anything.
-    pub fn new(tracker: Tracker, programmer: Programmer) -> Runner {
-        Runner { tracker, programmer, synced: false, retry: None, collect_at: None }
+    pub fn new(tracker: Tracker, programmer: Programmer, cleaner: Cleaner) -> Runner {
+        Runner { tracker, programmer, cleaner, synced: false, retry: None, collect_at: None }
     }
 
     /// Runs until it is told to stop, or until everybody who could tell it anything is gone. What is programmed stays.
@@ -102,6 +104,7 @@ impl Runner {
         }
         let (change, warnings) = self.tracker.take();
         warnings.iter().for_each(|warning| warn!("{warning}"));
+        self.cleaner.exempt(self.tracker.unsettled());
         let mut result = match self.programmer.is_in_step() {
             true => self.programmer.change(change),
             false => Err(SyncError::OutOfStep),
@@ -114,8 +117,22 @@ impl Runner {
             result = self.programmer.replace(node, ports);
         }
         match result {
-            Ok(applied) => self.succeeded(&applied),
+            Ok(applied) => {
+                self.succeeded(&applied);
+                self.clean_up();
+            }
             Err(error) => self.failed(&error),
+        }
+    }
+
+    /// Has the flows deleted that the change left without an endpoint (behaviour row H1). After a sync that failed this
+    /// is not reached: what it touched stays unsettled until one succeeds.
+    fn clean_up(&mut self) {
+        match conntrack::due(&mut self.tracker, self.programmer.take_found()) {
+            Ok(criteria) => self.cleaner.check(criteria),
+            Err(error) => {
+                warn!("stale UDP flows stay until the next sync: the node's addresses cannot be read: {error}")
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 
 use super::store::ServiceId;
-use crate::policy::Claim;
+use crate::plan::Claim;
 
 /// Who asks for what, and who has it: of several Services the oldest.
 ///

@@ -5,6 +5,7 @@
 //! cluster.
 
 mod claims;
+mod flows;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,8 +16,9 @@ use ipnet::IpNet;
 
 use crate::config::ProxyConfig;
 use crate::objects::{EndpointSlice, Family, Node, Service, ServiceKey};
-use crate::plan::{NodePlan, PlanChange, PortId, PortPlan};
-use crate::policy::{self, Claim, Context, Warning};
+use crate::plan::{Claim, NodePlan, PlanChange, PortId, PortPlan};
+use crate::policy::flows::Serving;
+use crate::policy::{self, Context, Warning};
 use crate::source::{Change, Snapshot};
 
 use claims::Claims;
@@ -37,6 +39,8 @@ pub struct Tracker {
     node_touched: bool,
     /// The Services to plan again.
     touched: BTreeMap<ServiceId, Before>,
+    /// The UDP frontends whose flows nobody has looked after yet.
+    unsettled: BTreeSet<Claim>,
     warnings: Vec<Warning>,
 }
 
@@ -44,6 +48,7 @@ pub struct Tracker {
 #[derive(Debug)]
 struct Before {
     plans: Vec<PortPlan>,
+    flows: Vec<(Claim, Serving)>,
     claims: Vec<Claim>,
     created: Option<i64>,
 }
@@ -75,6 +80,7 @@ impl Tracker {
             planned: None,
             node_touched: true,
             touched: BTreeMap::new(),
+            unsettled: BTreeSet::new(),
             warnings: Vec::new(),
         }
     }
@@ -152,6 +158,7 @@ impl Tracker {
             }
         }
         for (id, before) in touched {
+            self.unsettle_between(&before.flows, &self.flows(&now, id));
             compare(before.plans, self.plan(&now, id), &mut change);
             self.store.prune(id);
         }
@@ -250,6 +257,7 @@ impl Tracker {
         if !self.touched.contains_key(&id) {
             let before = Before {
                 plans: self.planned.as_ref().map_or(Vec::new(), |context| self.plan(context, id)),
+                flows: self.planned.as_ref().map_or(Vec::new(), |context| self.flows(context, id)),
                 claims: self.planned.as_ref().map_or(Vec::new(), |_| self.claims_of(id)),
                 created: self.store.service(id).and_then(|service| service.created),
             };

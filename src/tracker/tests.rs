@@ -387,3 +387,57 @@ fn what_is_wrong_with_the_configuration_is_said_once() {
     tracker.apply(node("192.168.0.3"));
     assert_eq!(told(&mut tracker), [""; 0], "the same again");
 }
+
+/// Rows H1, H5, H6: what is unsettled until it is settled, however often changes were taken.
+#[test]
+fn udp_frontends_are_unsettled_until_somebody_looks_after_them() {
+    let udp = |name: &str, ip: &str| {
+        let mut service = service(name, ip, 1);
+        service.ports[0].protocol = Protocol::Udp;
+        service
+    };
+    let udp_slice = |service: &str, endpoints: &[(&str, &str)]| {
+        let mut slice = slice(service, endpoints);
+        slice.ports[0].protocol = Protocol::Udp;
+        slice
+    };
+    let mut tracker = tracker();
+    let settled = |tracker: &mut Tracker| {
+        let mut settled: Vec<String> = tracker
+            .settle(&[])
+            .into_iter()
+            .map(|(claim, serving)| {
+                let places: Vec<String> = serving.iter().map(|(ip, port)| format!("{ip}:{port}")).collect();
+                format!("{claim} {}", places.join(" ")).trim_end().to_owned()
+            })
+            .collect();
+        settled.sort();
+        settled
+    };
+    tracker.apply(Change::Service(udp("a", "172.30.0.1")));
+    tracker.apply(Change::Service(service("t", "172.30.0.2", 1)));
+    tracker.apply(Change::Slice(slice("t", &[("10.0.0.9", "n2")])));
+    tracker.take();
+    assert_eq!(settled(&mut tracker), ["172.30.0.1:80/udp"], "the first time, all UDP frontends");
+    tracker.take();
+    assert_eq!(settled(&mut tracker), [""; 0]);
+
+    tracker.apply(Change::Slice(udp_slice("a", &[("10.0.0.1", "n1"), ("10.0.0.2", "n2")])));
+    assert!(tracker.unsettled().is_empty(), "what is not taken is not programmed");
+    tracker.take();
+    tracker.apply(Change::Service(udp("b", "172.30.0.3")));
+    tracker.apply(Change::Service(service("t", "172.30.0.4", 1)));
+    tracker.take();
+    assert_eq!(tracker.unsettled().len(), 2);
+    assert_eq!(settled(&mut tracker), ["172.30.0.1:80/udp 10.0.0.1:8080 10.0.0.2:8080", "172.30.0.3:80/udp"]);
+
+    // there and back is unsettled, too: flows may have begun in between
+    tracker.apply(Change::ServiceGone(key("b")));
+    tracker.take();
+    tracker.apply(Change::Service(udp("b", "172.30.0.3")));
+    tracker.take();
+    tracker.apply(Change::ServiceGone(key("a")));
+    tracker.take();
+    tracker.unsettle([Claim::address("172.30.0.7".parse().unwrap(), Protocol::Udp, 80)]);
+    assert_eq!(settled(&mut tracker), ["172.30.0.1:80/udp", "172.30.0.3:80/udp", "172.30.0.7:80/udp"]);
+}

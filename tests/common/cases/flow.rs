@@ -122,15 +122,15 @@ impl Client {
 }
 
 /// What a connection is opened to.
-struct Target<'a> {
-    ip: String,
-    port: PortLine,
+pub(super) struct Target<'a> {
+    pub ip: String,
+    pub port: PortLine,
     service: Option<&'a ServiceLine>,
 }
 
 impl<'a> Target<'a> {
     /// `SERVICE[.WHICH][:PORT][/PROTOCOL]`, or an address in place of the Service.
-    fn parse(text: &str, given: &'a Given) -> Target<'a> {
+    pub fn parse(text: &str, given: &'a Given) -> Target<'a> {
         let (rest, protocol) = match text.split_once('/') {
             Some((rest, protocol)) => (rest, Some(Protocol::from_kubernetes(protocol).expect("a protocol"))),
             None => (text, None),
@@ -180,7 +180,7 @@ impl<'a> Target<'a> {
     }
 
     /// `NAME`, `NAME:PORT` or `ADDRESS:PORT`.
-    fn endpoint(&self, text: &str, given: &Given, family: Family) -> SocketAddr {
+    pub fn endpoint(&self, text: &str, given: &Given, family: Family) -> SocketAddr {
         let (name, port) = match text.split_once(':') {
             Some((name, port)) => (name, Some(port.parse().expect("a port"))),
             None => (text, None),

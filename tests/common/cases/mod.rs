@@ -4,6 +4,7 @@ mod flow;
 mod given;
 mod node;
 mod stack;
+mod tracked;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,6 +19,7 @@ pub use flow::{Changes, Client, Flow, Outcome};
 pub use given::{Given, Home, NAMESPACE};
 pub use node::{LOCAL_NODE, NODE_IPS, NodeSettings, OUTSIDE_INTERFACE, POD_INTERFACE};
 pub use stack::{Stack, address};
+pub use tracked::{Step, Tracked, TrackedFlow};
 
 /// One row of a table.
 #[derive(Clone, Debug)]
@@ -128,50 +130,71 @@ fn local_counts(expect: &str) -> BTreeMap<String, usize> {
     counts.map(|(service, count)| (service.to_owned(), count.parse().expect("a count"))).collect()
 }
 
-fn read(path: &Path) -> Vec<Case> {
-    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let mut givens: BTreeMap<String, Arc<Given>> = BTreeMap::new();
-    let (mut current, mut cases) = (None::<Given>, Vec::new());
-    for line in text.lines() {
-        let bare = if line.trim_start().starts_with('#') { "" } else { line.trim_end() };
-        if let (Some(given), true) = (&mut current, bare.starts_with(' ')) {
-            given.add(bare);
-            continue;
-        }
-        if let Some(given) = current.take() {
-            let name = given.name.clone();
-            assert!(givens.insert(name, Arc::new(given)).is_none(), "{}: twice: {line}", path.display());
-        }
-        if let Some(name) = bare.strip_prefix("given ") {
-            current = Some(Given::new(name.trim()));
-        } else if bare.contains('|') && !bare.starts_with("id ") {
-            cases.push(row(bare, &givens));
-        } else {
-            assert!(bare.is_empty() || bare.starts_with("id "), "{}: what is {line:?}?", path.display());
-        }
-    }
-    cases
+/// A file of the notation: the named objects, and the rows.
+struct Table {
+    givens: BTreeMap<String, Arc<Given>>,
+    rows: Vec<String>,
 }
 
-fn row(line: &str, givens: &BTreeMap<String, Arc<Given>>) -> Case {
+impl Table {
+    fn read(path: &Path) -> Table {
+        let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let (mut givens, mut rows) = (BTreeMap::new(), Vec::new());
+        let mut current = None::<Given>;
+        for line in text.lines() {
+            let bare = if line.trim_start().starts_with('#') { "" } else { line.trim_end() };
+            if let (Some(given), true) = (&mut current, bare.starts_with(' ')) {
+                given.add(bare);
+                continue;
+            }
+            if let Some(given) = current.take() {
+                let name = given.name.clone();
+                assert!(givens.insert(name, Arc::new(given)).is_none(), "{}: twice: {line}", path.display());
+            }
+            if let Some(name) = bare.strip_prefix("given ") {
+                current = Some(Given::new(name.trim()));
+            } else if bare.contains('|') && !bare.starts_with("id ") {
+                rows.push(bare.to_owned());
+            } else {
+                assert!(bare.is_empty() || bare.starts_with("id "), "{}: what is {line:?}?", path.display());
+            }
+        }
+        Table { givens, rows }
+    }
+
+    fn given(&self, name: &str) -> Arc<Given> {
+        self.givens.get(name).unwrap_or_else(|| panic!("no given {name:?}")).clone()
+    }
+}
+
+/// Reads `RING: WHY; RING: WHY`.
+fn exclusions(text: &str) -> BTreeMap<String, String> {
+    let excluded = text.split(';').filter(|text| !text.trim().is_empty()).map(|text| {
+        let (ring, why) = text.split_once(':').unwrap_or_else(|| panic!("no reason in {text:?}"));
+        (ring.trim().to_owned(), why.trim().to_owned())
+    });
+    excluded.collect()
+}
+
+fn read(path: &Path) -> Vec<Case> {
+    let table = Table::read(path);
+    table.rows.iter().map(|line| row(line, &table)).collect()
+}
+
+fn row(line: &str, table: &Table) -> Case {
     let columns: Vec<&str> = line.split('|').map(str::trim).collect();
     let [id, given, node, flow, expect, not_in] = columns[..] else { panic!("six columns in {line:?}") };
-    let step = |name: &str| givens.get(name.trim()).unwrap_or_else(|| panic!("no given {name:?} for {line:?}")).clone();
     let what = match (flow, expect) {
         ("", "nothing") => What::Nothing,
         ("change", expect) => What::Change { expect: expect.to_owned() },
         (flow, expect) => What::Flows { text: flow.to_owned(), expect: expect.to_owned() },
     };
-    let excluded = not_in.split(';').filter(|text| !text.trim().is_empty()).map(|text| {
-        let (ring, why) = text.split_once(':').unwrap_or_else(|| panic!("no reason in {text:?}"));
-        (ring.trim().to_owned(), why.trim().to_owned())
-    });
     Case {
         id: id.to_owned(),
         row: line.to_owned(),
-        steps: given.split("=>").map(step).collect(),
+        steps: given.split("=>").map(|name| table.given(name.trim())).collect(),
         node: NodeSettings::parse(node),
         what,
-        excluded: excluded.collect(),
+        excluded: exclusions(not_in),
     }
 }
