@@ -34,6 +34,23 @@ impl Limits {
     }
 }
 
+/// All Service ports, in groups whose verdicts go into one transaction where they go alone.
+pub fn verdict_groups(state: &State, limits: Limits) -> Vec<Vec<PortId>> {
+    // services, no-endpoints, short-circuit, unpinned, learn: hardly any frontend is in all of them
+    let verdicts = |port: &PortPlan| port.frontends.len() * if port.affinity.is_some() { 4 } else { 2 };
+    let mut groups = vec![Vec::new()];
+    let mut used = 0;
+    for port in state.ports() {
+        used += verdicts(port);
+        if used > 4 * limits.elements {
+            groups.push(Vec::new());
+            used = verdicts(port);
+        }
+        groups.last_mut().expect("there is one from the beginning").push(port.id.clone());
+    }
+    groups
+}
+
 /// Cuts a change between Service ports, part by part. A frontend that moves from one to another does so in one part.
 #[derive(Debug)]
 pub struct Parts {
@@ -54,6 +71,11 @@ impl Parts {
             first.changed = changed.extract_if(.., |port| movers.contains(&port.id)).collect();
         }
         Parts { limit: limits.elements, first: Some(first), removed, changed }
+    }
+
+    /// Whether there is no part any more.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_none() && self.removed.is_empty() && self.changed.is_empty()
     }
 
     /// The next part.

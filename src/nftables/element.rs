@@ -239,6 +239,11 @@ impl Value {
         }
     }
 
+    /// Whether it leads packets somewhere.
+    pub fn is_verdict(self) -> bool {
+        matches!(self, Value::Goto(_) | Value::Jump(_) | Value::Drop)
+    }
+
     /// The chain that a verdict names.
     pub fn chain(self) -> Option<Chain> {
         match self {

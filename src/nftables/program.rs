@@ -9,7 +9,7 @@ use super::cut::{self, Limits, Parts};
 use super::names::Map;
 use super::read::{self, Reading};
 use super::state::State;
-use super::transaction::{Transaction, set_ref};
+use super::transaction::{Draft, Transaction, set_ref};
 use super::{clients, owner};
 use crate::netlink::model::{Op, Table};
 use crate::netlink::{CodecKind, CommitError, Connection, ReadError};
@@ -207,18 +207,39 @@ impl Programmer {
     }
 
     /// Cuts the change where it is too large for one transaction, between Service ports.
+    ///
+    /// A cold start sends what verdicts lead to first, and then the verdicts in as few transactions as can be: each
+    /// of those makes the kernel walk over all verdicts there are, in search of loops.
     fn send_change(&mut self, change: PlanChange, applied: &mut Applied) -> Result<(), SyncError> {
         let started = Instant::now();
+        let cold = self.state.ports().next().is_none();
         self.state.make_room(change.changed.iter());
-        let mut parts = Parts::new(&self.state, change, Limits::new(self.connection.max_batch_bytes()));
+        let limits = Limits::new(self.connection.max_batch_bytes());
+        let mut parts = Parts::new(&self.state, change, limits);
         applied.encode += started.elapsed();
+        let mut is_first = true;
+        let mut without_verdicts = false;
         loop {
             let started = Instant::now();
-            let Some(part) = parts.next(&self.state) else { return Ok(()) };
-            let transaction = self.state.advance_in_room(part);
+            let Some(part) = parts.next(&self.state) else { break };
+            without_verdicts = cold && (without_verdicts || is_first && !parts.is_empty());
+            is_first = false;
+            let draft = if without_verdicts { Draft::without_verdicts() } else { Draft::default() };
+            let transaction = self.state.advance_in_room(part, draft);
             applied.encode += started.elapsed();
             self.send(transaction, applied)?;
         }
+        if without_verdicts { self.send_verdicts(limits, applied) } else { Ok(()) }
+    }
+
+    fn send_verdicts(&mut self, limits: Limits, applied: &mut Applied) -> Result<(), SyncError> {
+        for ports in cut::verdict_groups(&self.state, limits) {
+            let started = Instant::now();
+            let transaction = self.state.verdicts(&ports);
+            applied.encode += started.elapsed();
+            self.send(transaction, applied)?;
+        }
+        Ok(())
     }
 
     fn send(&mut self, mut transaction: Transaction, applied: &mut Applied) -> Result<(), SyncError> {

@@ -96,12 +96,24 @@ impl State {
     /// kernel again.
     pub fn advance(&mut self, change: PlanChange) -> Transaction {
         self.make_room(change.changed.iter());
-        self.advance_in_room(change)
+        self.advance_in_room(change, Draft::default())
+    }
+
+    /// The verdicts of Service ports that were programmed without them.
+    pub(super) fn verdicts(&self, ports: &[PortId]) -> Transaction {
+        let mut draft = Draft::default();
+        for port in ports.iter().filter_map(|id| self.ports.get(id)) {
+            lower::for_each_own_element(port, &mut |element| {
+                if element.value.is_verdict() {
+                    draft.add_element(port.id.family, element);
+                }
+            });
+        }
+        draft.finish()
     }
 
     /// As [`State::advance`], for a part of a change that [`State::make_room`] has seen as a whole.
-    pub(super) fn advance_in_room(&mut self, change: PlanChange) -> Transaction {
-        let mut draft = Draft::default();
+    pub(super) fn advance_in_room(&mut self, change: PlanChange, mut draft: Draft) -> Transaction {
         let old_node = std::mem::take(&mut self.node);
         let node = change.node.unwrap_or_else(|| old_node.clone());
         let outgrown = std::mem::take(&mut self.outgrown);

@@ -96,9 +96,16 @@ pub(super) struct Draft {
     unused: Vec<Op>,
     forget: Vec<Forget>,
     carry: Vec<SetRef>,
+    /// Leaves out the elements that lead packets somewhere.
+    without_verdicts: bool,
 }
 
 impl Draft {
+    /// A draft of what verdicts lead to, without the verdicts.
+    pub(super) fn without_verdicts() -> Draft {
+        Draft { without_verdicts: true, ..Draft::default() }
+    }
+
     pub(super) fn finish(self) -> Transaction {
         let mut ops = self.dropped;
         ops.extend(self.made);
@@ -204,6 +211,9 @@ impl Draft {
     }
 
     pub(super) fn add_element(&mut self, family: Family, element: Element) {
+        if self.without_verdicts && element.value.is_verdict() {
+            return;
+        }
         if let Some(elements) = self.added[family as usize].get_mut(element.map) {
             elements.push(element.to_wire());
         }
