@@ -1,10 +1,11 @@
 //! `svcmap apply`: programs the current network namespace once.
 
+use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use super::input::InputArgs;
-use super::output::{Failure, Format, warn};
+use super::output::{Failure, Format, print, print_json, warn};
 use crate::conntrack;
 use crate::netlink::CodecKind;
 use crate::nftables::program::{Applied, Programmer};
@@ -66,12 +67,13 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     match args.output {
         Format::Text => {
-            print_text(&summary, &applied, wanted.left_alone);
+            print(text(&summary, &applied, wanted.left_alone))?;
             if conntrack_deleted > 0 {
-                println!("conntrack: {conntrack_deleted} stale UDP entries deleted");
+                print(format_args!("conntrack: {conntrack_deleted} stale UDP entries deleted
+"))?;
             }
         }
-        Format::Json => println!("{}", serde_json::to_string(&summary).map_err(std::io::Error::from)?),
+        Format::Json => print_json(&summary)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -108,17 +110,17 @@ fn extent(ports: &[PortPlan]) -> (usize, usize) {
     (frontends, endpoints)
 }
 
-fn print_text(summary: &Summary, applied: &Applied, left_alone: LeftAlone) {
+fn text(summary: &Summary, applied: &Applied, left_alone: LeftAlone) -> String {
     let Summary { services, frontends, endpoints, .. } = summary;
-    println!("{services} services, {frontends} frontends, {endpoints} endpoints");
+    let mut text = format!("{services} services, {frontends} frontends, {endpoints} endpoints\n");
     if left_alone != LeftAlone::default() {
-        println!("left alone: {left_alone}");
+        let _ = writeln!(text, "left alone: {left_alone}");
     }
     if applied.bytes == 0 {
-        println!("the kernel holds all of it already: nothing sent");
-        return;
+        return text + "the kernel holds all of it already: nothing sent\n";
     }
-    println!(
+    let _ = writeln!(
+        text,
         "elements +{} -{} in {} of {} bytes: encoded in {}, committed in {}{}",
         applied.added,
         applied.deleted,
@@ -136,6 +138,7 @@ fn print_text(summary: &Summary, applied: &Applied, left_alone: LeftAlone) {
             String::new()
         },
     );
+    text
 }
 
 fn milliseconds(duration: Duration) -> String {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::output::Failure;
+use super::output::{Failure, print};
 use crate::netlink::CodecKind;
 use crate::nftables::names::TABLE;
 use crate::nftables::program::Programmer;
@@ -17,10 +17,10 @@ pub fn run(_: &Args) -> Result<ExitCode, Failure> {
     let mut programmer = Programmer::open(CodecKind::default()).map_err(Failure::Connect)?;
     let removed = programmer.cleanup()?;
     for family in &removed {
-        println!("removed table {} {TABLE}", ip_word(*family));
+        print(format_args!("removed table {} {TABLE}\n", ip_word(*family)))?;
     }
     if removed.is_empty() {
-        println!("there is no table {TABLE}: nothing removed");
+        print(format_args!("there is no table {TABLE}: nothing removed\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::output::{Failure, warn};
+use super::output::{Failure, print, warn};
 use crate::config::{ProxyFlags, effective};
 
 /// Arguments of `config`.
@@ -16,6 +16,6 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let effective = effective(&args.proxy).map_err(|error| Failure::Input(error.to_string()))?;
     effective.warnings.iter().for_each(warn);
-    print!("{}", effective.configuration.to_yaml());
+    print(effective.configuration.to_yaml())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -57,7 +57,7 @@ impl InputArgs {
         let loaded = load(&self.files).map_err(|error| Failure::Input(error.to_string()))?;
         loaded.problems.iter().for_each(warn);
         if let Some(file) = loaded.broken.first() {
-            return Err(Failure::Input(format!("{}: cannot be read to its end, nothing was changed", file.display())));
+            return Err(Failure::Input(format!("{}: cannot be used, so nothing was changed", file.display())));
         }
         if self.strict && !loaded.problems.is_empty() {
             let count = loaded.problems.len();

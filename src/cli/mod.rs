@@ -18,6 +18,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use output::{Failure, print};
+
 /// Kubernetes Services as nftables maps.
 #[derive(Parser, Debug)]
 #[command(name = "svcmap", version, about, propagate_version = true, disable_help_subcommand = true)]
@@ -64,13 +66,16 @@ pub fn main() -> ExitCode {
         Command::Generate(args) => output::finish(generate::run(&args)),
         Command::Demo(args) => output::finish(demo::run(&args)),
         Command::Config(args) => output::finish(config::run(&args)),
-        Command::Version => {
-            println!("svcmap {}", env!("CARGO_PKG_VERSION"));
-            ExitCode::SUCCESS
-        }
+        Command::Version => output::finish(show(concat!("svcmap ", env!("CARGO_PKG_VERSION"), "\n"))),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "svcmap", &mut std::io::stdout());
-            ExitCode::SUCCESS
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "svcmap", &mut script);
+            output::finish(show(&String::from_utf8_lossy(&script)))
         }
     }
+}
+
+fn show(text: &str) -> Result<ExitCode, Failure> {
+    print(text)?;
+    Ok(ExitCode::SUCCESS)
 }

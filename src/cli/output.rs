@@ -1,6 +1,10 @@
 //! How commands end, and in which form they print.
 
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::process::ExitCode;
+
+use serde::Serialize;
 
 use crate::nftables::program::SyncError;
 
@@ -25,13 +29,13 @@ pub enum Failure {
     Kernel(#[from] SyncError),
     /// No connection to the kernel. Status 1.
     #[error("nf_tables cannot be reached: {0} (CAP_NET_ADMIN over the network namespace is needed)")]
-    Connect(std::io::Error),
+    Connect(io::Error),
     /// The demonstration's namespaces cannot be made, or its rules not be programmed. Status 1.
     #[error("{0:#}")]
     Demo(anyhow::Error),
     /// Standard output is gone. Status 1.
     #[error("standard output: {0}")]
-    Output(#[from] std::io::Error),
+    Output(#[from] io::Error),
 }
 
 impl Failure {
@@ -43,15 +47,36 @@ impl Failure {
     }
 }
 
-/// Prints a failure, and ends with its exit status or the command's own.
+/// Prints a failure, and ends with its exit status or the command's own. Whoever closes standard output, as `head`
+/// does, has read enough and needs no message.
 pub fn finish(result: Result<ExitCode, Failure>) -> ExitCode {
     result.unwrap_or_else(|failure| {
-        eprintln!("error: {failure}");
+        if !matches!(&failure, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {
+            eprintln!("error: {failure}");
+        }
         failure.status().into()
     })
 }
 
+/// Prints a result, a line or several.
+///
+/// # Errors
+/// Standard output cannot be written to.
+pub fn print(text: impl Display) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    write!(out, "{text}")?;
+    out.flush()
+}
+
+/// Prints a result as one line of JSON.
+///
+/// # Errors
+/// Standard output cannot be written to.
+pub fn print_json(value: &impl Serialize) -> io::Result<()> {
+    print(serde_json::to_string(value)? + "\n")
+}
+
 /// Prints a problem that does not stop the rest.
-pub fn warn(message: impl std::fmt::Display) {
+pub fn warn(message: impl Display) {
     eprintln!("warning: {message}");
 }

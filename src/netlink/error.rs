@@ -162,6 +162,11 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
+/// Listing needs the same right as changing, and lacking it is the one reason for EPERM.
+fn advice(errno: i32) -> &'static str {
+    if errno == libc::EPERM { " (CAP_NET_ADMIN over the network namespace is needed)" } else { "" }
+}
+
 /// Why something could not be read from the kernel.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -169,7 +174,7 @@ pub enum ReadError {
     #[error("{0}: not found")]
     NotFound(String),
     /// The kernel refused to list it.
-    #[error("{what}: {}", io::Error::from_raw_os_error(*errno))]
+    #[error("{what}: {}{}", io::Error::from_raw_os_error(*errno), advice(*errno))]
     Refused {
         /// What was asked for.
         what: String,

@@ -54,6 +54,12 @@ pub struct Table {
     pub comment: Option<Arc<str>>,
 }
 
+/// Flags of a [`Table`].
+pub mod table_flags {
+    /// Its chains are not hooked.
+    pub const DORMANT: u32 = 0x1;
+}
+
 /// A chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {

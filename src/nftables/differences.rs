@@ -7,10 +7,11 @@ use serde::Serialize;
 use super::names::Map;
 use super::owner;
 use super::program::Preview;
+use super::ranges::{self, RANGE_SETS};
 use super::read::typed_element;
 use super::rule::nf_family;
 use super::state::State;
-use crate::netlink::model::{NfFamily, Op};
+use crate::netlink::model::{Element, NfFamily, Op};
 use crate::objects::Family;
 
 /// One difference between what is wanted and what the kernel holds.
@@ -35,11 +36,15 @@ pub fn of(preview: &Preview, after: &State) -> Vec<Difference> {
             Op::AddElements { set, elements } => (set, elements, true),
             Op::DeleteElements { set, elements } => (set, elements, false),
             other => {
-                differences.extend(of_object(other));
+                differences.extend(of_object(other, &preview.before));
                 continue;
             }
         };
         let (Ok(map), Some(family)) = (set.name.parse::<Map>(), family_of(set.family)) else { continue };
+        if RANGE_SETS.contains(&map) {
+            differences.extend(of_prefixes(map, family, list, added));
+            continue;
+        }
         for element in list {
             let state = if added { after } else { &preview.before };
             let text = typed_element(map, family, element).map(|typed| typed.to_string());
@@ -74,9 +79,24 @@ impl Change {
     }
 }
 
+/// Elements of sets of prefixes come two for each.
+fn of_prefixes(map: Map, family: Family, elements: &[Element], added: bool) -> impl Iterator<Item = Difference> {
+    let sign = if added { '+' } else { '-' };
+    let prefixes = ranges::from_wire(family, elements).unwrap_or_default();
+    prefixes.into_iter().map(move |prefix| Difference {
+        service: None,
+        family: nf_family(family).name(),
+        sign,
+        what: format!("{map} {{ {prefix} }}"),
+    })
+}
+
 /// Chains whose rules differ are emptied first: the flush stands for all of it.
-fn of_object(op: &Op) -> Option<Difference> {
+fn of_object(op: &Op, before: &State) -> Option<Difference> {
     let (family, sign, what) = match op {
+        Op::AddTable(table) if family_of(table.family).is_some_and(|family| before.tables(family).exists) => {
+            (table.family, '~', format!("table {}: is dormant", table.name))
+        }
         Op::AddTable(table) => (table.family, '+', format!("table {}", table.name)),
         Op::DeleteTable { family, name } => (*family, '~', format!("table {name} is not one of this version's")),
         Op::AddChain(chain) => (chain.family, '+', format!("chain {}", chain.name)),

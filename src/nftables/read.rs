@@ -11,7 +11,7 @@ use super::rule::nf_family;
 use super::state::{AffinityTables, Fill, State, Tables};
 use super::transaction::{Draft, Transaction, set_ref};
 use super::{decode, lower, maps, ranges};
-use crate::netlink::model::{self, Expr, Op};
+use crate::netlink::model::{self, Expr, Op, table_flags};
 use crate::netlink::{Connection, ReadError, Sink};
 use crate::objects::Family;
 use crate::plan::{NodePlan, PortName};
@@ -47,6 +47,8 @@ pub fn read(connection: &mut Connection, node: &NodePlan) -> Result<Reading, Rea
 /// One family's table as the kernel lists it.
 struct Found {
     family: Family,
+    /// Whether somebody has switched the table off: its chains are there, and not hooked.
+    dormant: bool,
     chains: Vec<model::Chain>,
     rules: HashMap<model::Name, Vec<Vec<Expr>>>,
     sets: Vec<model::Set>,
@@ -62,24 +64,31 @@ impl Found {
     /// Nothing where there is no table.
     fn read(connection: &mut Connection, family: Family) -> Result<Option<Found>, ReadError> {
         let nf = nf_family(family);
+        let tables = connection.tables()?;
+        let Some(table) = tables.iter().find(|table| table.family == nf && table.name == TABLE) else {
+            return Ok(None);
+        };
+        let dormant = table.flags & table_flags::DORMANT != 0;
         let sets = match connection.sets(nf, TABLE) {
             Ok(sets) => sets,
             Err(ReadError::NotFound(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
         let chains = connection.chains(nf, TABLE)?;
-        if sets.is_empty()
-            && chains.is_empty()
-            && !connection.tables()?.iter().any(|t| t.family == nf && t.name == TABLE)
-        {
-            return Ok(None);
-        }
         let mut rules: HashMap<model::Name, Vec<Vec<Expr>>> = HashMap::new();
         for rule in connection.rules(nf, TABLE)? {
             rules.entry(rule.chain).or_default().push(rule.exprs);
         }
-        let mut found =
-            Found { family, chains, rules, sets, elements: Vec::new(), alien: Vec::new(), ranges: HashMap::new() };
+        let mut found = Found {
+            family,
+            dormant,
+            chains,
+            rules,
+            sets,
+            elements: Vec::new(),
+            alien: Vec::new(),
+            ranges: HashMap::new(),
+        };
         let maps: Vec<Map> = found.sets.iter().filter_map(|set| set.name.parse().ok()).collect();
         for map in maps {
             found.read_elements(connection, map)?;
@@ -169,6 +178,9 @@ impl Structure {
     /// Takes the table over into the state; what is not as it should be goes into the draft.
     fn adopt(&self, node: &NodePlan, mut found: Found, state: &mut State, draft: &mut Draft) {
         let family = found.family;
+        if found.dormant {
+            draft.make_table(family); // over the one that is there, this sets the flags
+        }
         let elements = std::mem::take(&mut found.elements);
         for (map, elements) in found.alien.drain(..) {
             draft.op(Op::DeleteElements { set: set_ref(family, map), elements });

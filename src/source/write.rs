@@ -31,7 +31,8 @@ pub fn write(snapshot: &Snapshot, format: Format, out: &mut impl Write) -> io::R
         Format::Yaml => {
             for object in objects(snapshot) {
                 out.write_all(b"---\n")?;
-                serde_saphyr::to_io_writer(out, &object).map_err(io::Error::other)?;
+                let text = serde_saphyr::to_string(&object).map_err(io::Error::other)?;
+                out.write_all(text.as_bytes())?;
             }
         }
         Format::Json => {

@@ -2,6 +2,7 @@
 
 use super::support::{apply, assert_same, config, listing, nft, plan, rich_cluster, sorted_listing};
 use svcmap::netlink::CodecKind;
+use svcmap::nftables::differences;
 use svcmap::nftables::program::Programmer;
 
 netns_test! {
@@ -68,6 +69,7 @@ netns_test! {
             "delete table ip6 svcmap".into(),
             "delete table ip svcmap; add table ip svcmap".into(),
             "delete table ip svcmap; add table ip svcmap; add chain ip svcmap services { type filter hook input priority 0; }".into(),
+            "add table ip svcmap { flags dormant; }".into(),
             "add chain ip svcmap guard-prerouting { policy drop; }".into(),
         ];
         for damage in damages {
@@ -79,6 +81,30 @@ netns_test! {
             assert_same(&intact, &sorted_listing(), &damage);
             let again = programmer.replace(whole.0.clone(), whole.1.clone()).unwrap();
             assert_eq!(again.bytes, 0, "{damage}: the repair left something to do");
+        }
+    }
+}
+
+netns_test! {
+    fn differences_are_told_in_words() {
+        let whole = plan(rich_cluster(3), config());
+        let mut programmer = apply(whole.clone());
+        let cidr = whole.0.service_cidrs.iter().find(|cidr| cidr.addr().is_ipv4()).expect("the cluster has a range");
+        for (damage, expected) in [
+            ("add table ip svcmap { flags dormant; }", vec!["~ ip table svcmap: is dormant".to_string()]),
+            (
+                "flush set ip svcmap service-cidrs",
+                vec![format!("+ ip service-cidrs {{ {cidr} }}"), "~ ip set service-cidrs: other prefixes".into()],
+            ),
+        ] {
+            nft(&["-f", "-"], damage);
+            let preview = programmer.preview(whole.0.clone(), whole.1.clone()).unwrap();
+            let told: Vec<String> = differences::of(&preview, programmer.state())
+                .iter()
+                .map(|found| format!("{} {} {}", found.sign, found.family, found.what))
+                .collect();
+            assert_eq!(told, expected, "{damage}");
+            programmer = apply(whole.clone());
         }
     }
 }
