@@ -232,6 +232,13 @@ fn load_balancer_addresses_follow_the_ip_mode_and_readable_ranges() {
             1,
         ),
         ("metadata: {name: web}\nspec: {clusterIP: 10.0.0.1, loadBalancerSourceRanges: [x]}", "[]", "[]", 2),
+        ("metadata: {name: web}\nspec: {clusterIP: 10.0.0.1, loadBalancerSourceRanges: 10.0.0.0/8}", "[]", "[]", 2),
+        (
+            "metadata: {name: web}\nspec: {clusterIP: 10.0.0.1, loadBalancerSourceRanges: []}",
+            "[1.2.3.4, 5.6.7.8]",
+            "[]",
+            0,
+        ),
         (
             "metadata: {name: web, annotations: {service.beta.kubernetes.io/load-balancer-source-ranges: \
              '10.0.0.0/8, 11.0.0.0/8'}}\nspec: {clusterIP: 10.0.0.1}",

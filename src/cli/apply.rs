@@ -69,8 +69,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         Format::Text => {
             print(text(&summary, &applied, wanted.left_alone))?;
             if conntrack_deleted > 0 {
-                print(format_args!("conntrack: {conntrack_deleted} stale UDP entries deleted
-"))?;
+                print(format_args!(
+                    "conntrack: {conntrack_deleted} stale UDP entries deleted
+"
+                ))?;
             }
         }
         Format::Json => print_json(&summary)?,

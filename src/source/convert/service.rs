@@ -155,11 +155,12 @@ fn load_balancer_ips(root: &Field, ranges_readable: bool) -> Vec<IpAddr> {
     unique(addresses.into_iter())
 }
 
-/// `spec.loadBalancerSourceRanges`, or the annotation that came before it; and whether anything of a list that is
-/// not empty could be read (row A14).
+/// `spec.loadBalancerSourceRanges`, or the annotation that came before it; and whether anything of what is not empty
+/// could be read (row A14): what cannot be read must not open the address to everybody.
 fn source_ranges(root: &Field, spec: &Field) -> (Vec<IpNet>, bool) {
     let field = spec.get("loadBalancerSourceRanges");
-    if field.items().next().is_some() {
+    let is_empty_list = field.value().as_array().is_some_and(Vec::is_empty);
+    if !field.is_absent() && !is_empty_list {
         let ranges: Vec<IpNet> = field.items().filter_map(|range| range.network()).collect();
         let readable = !ranges.is_empty();
         return (ranges, readable);
