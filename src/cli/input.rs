@@ -51,12 +51,12 @@ impl InputArgs {
     /// Reads the manifests and plans them. Problems are printed.
     ///
     /// # Errors
-    /// A file that cannot be read to its end, since what it does not say must not be taken for gone; with
-    /// `--strict`, any problem.
+    /// Nothing but files that cannot be read to their end; with `--strict`, any problem.
     pub fn plan(&self) -> Result<Wanted, Failure> {
         let loaded = load(&self.files).map_err(|error| Failure::Input(error.to_string()))?;
         loaded.problems.iter().for_each(warn);
-        if let Some(file) = loaded.broken.first() {
+        let nothing = loaded.snapshot.services.is_empty() && loaded.snapshot.slices.is_empty();
+        if let Some(file) = loaded.broken.first().filter(|_| nothing) {
             return Err(Failure::Input(format!("{}: cannot be used, so nothing was changed", file.display())));
         }
         if self.strict && !loaded.problems.is_empty() {
