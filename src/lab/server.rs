@@ -1,10 +1,11 @@
 //! Servers that answer with their own name and address, and with the address that they saw the client come from.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -54,10 +55,26 @@ enum Source {
     Raw(RawServer),
 }
 
+/// How long a port may still be taken by a server that ended: a program that is just being started elsewhere in this
+/// process has its sockets, too, until it is itself.
+const LEAVING: Duration = Duration::from_secs(2);
+
 impl Source {
     fn open(listen: &Listen) -> Result<Source> {
+        let start = Instant::now();
+        loop {
+            match Source::try_open(listen) {
+                Err(error) if error.kind() == ErrorKind::AddrInUse && start.elapsed() < LEAVING => {
+                    thread::sleep(Duration::from_millis(2));
+                }
+                source => break source.with_context(|| format!("cannot serve {}/{}", listen.protocol, listen.address)),
+            }
+        }
+    }
+
+    fn try_open(listen: &Listen) -> io::Result<Source> {
         let address = listen.address;
-        let open = || match listen.protocol {
+        match listen.protocol {
             Protocol::Tcp => {
                 let listener = TcpListener::bind(address)?;
                 listener.set_nonblocking(true)?;
@@ -69,9 +86,7 @@ impl Source {
                 Ok(Source::Datagram(socket, address))
             }
             Protocol::Sctp => RawServer::open(address).map(Source::Raw),
-        };
-        let source: io::Result<Source> = open();
-        source.with_context(|| format!("cannot serve {}/{address}", listen.protocol))
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! The ground that the other tests stand on: the lab tells every outcome from every other.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -14,6 +16,7 @@ pub fn trials() -> Vec<Trial> {
     vec![
         trial("ground::every_outcome_is_told_from_the_others", every_outcome),
         trial("ground::addresses_move_between_nodes", moves),
+        trial("ground::a_port_that_is_being_left_is_waited_for", port_being_left),
     ]
 }
 
@@ -132,6 +135,28 @@ fn moves() -> anyhow::Result<()> {
         let outcome = lab.probe(ip("10.0.0.2"), Protocol::Tcp, "172.30.0.41:80".parse()?, PATIENCE)?;
         let expected = format!("{name} 10.180.0.1:8080 client");
         ensure!(in_words(&lab, &outcome) == expected, "expected {expected}, seen {outcome}");
+    }
+    Ok(())
+}
+
+/// As when another thread starts a program at the moment when a server ends.
+fn port_being_left() -> anyhow::Result<()> {
+    let lab = lab_with_rules()?;
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        let address: SocketAddr = "10.180.0.1:8080".parse()?;
+        let home = lab.home(address.ip());
+        let before: OwnedFd = home.run(|| match protocol {
+            Protocol::Udp => UdpSocket::bind(address).map(OwnedFd::from),
+            _ => TcpListener::bind(address).map(OwnedFd::from),
+        })?;
+        let leaving = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            drop(before);
+        });
+        let _servers = lab.serve(&[Listen { protocol, address }])?;
+        leaving.join().expect("it only sleeps");
+        let outcome = lab.probe(ip("10.0.0.2"), protocol, address, PATIENCE)?;
+        ensure!(matches!(outcome, Outcome::Answered(_)), "{protocol}: {outcome}");
     }
     Ok(())
 }
