@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
 use svcmap::lab::{Lab, Outcome};
 use svcmap::objects::{Family, Protocol};
 
 use crate::common::cases::{Stack, address, snapshot};
 use crate::fixture;
-use crate::scene::{Scene, ask, document, target};
+use crate::scene::{PATIENCE, Scene, ask, document, target};
 use crate::trial;
 
 pub fn trials() -> Vec<Trial> {
@@ -35,8 +35,9 @@ pub fn trials() -> Vec<Trial> {
 const CHANGES: usize = 200;
 /// So that a good number of connections meets every state.
 const PAUSE: Duration = Duration::from_millis(3);
-/// Shorter than the time after which TCP sends a lost packet again: that would hide the loss.
-const PATIENCE: Duration = Duration::from_millis(900);
+/// Connections that meet one state, at most. All of them together are fewer than the lab has source ports: one that is
+/// used again too soon meets what its server remembers of it, and is refused a first time.
+const CONNECTIONS: usize = 200;
 
 struct Churn {
     locals: usize,
@@ -55,6 +56,7 @@ struct Client {
 #[derive(Default)]
 struct Seen {
     connections: AtomicUsize,
+    changes: AtomicUsize,
     wrong: Mutex<Vec<String>>,
 }
 
@@ -69,6 +71,7 @@ impl Churn {
         self.step(&all, &mut now, &mut random);
         sync(&now)?;
 
+        let resent_before = resent(lab)?;
         let (seen, stop) = (Seen::default(), AtomicBool::new(false));
         let clients = clients();
         let changed = thread::scope(|scope| {
@@ -79,6 +82,7 @@ impl Churn {
                 self.step(&all, &mut now, &mut random);
                 let applied = sync(&now)?;
                 ensure!(applied.added + applied.deleted > 0, "a change of the endpoints that changed nothing");
+                seen.changes.fetch_add(1, Ordering::Relaxed);
                 thread::sleep(PAUSE);
                 Ok(())
             });
@@ -88,6 +92,9 @@ impl Churn {
         changed?;
         let (connections, wrong) = (seen.connections.into_inner(), seen.wrong.into_inner().expect("no client panics"));
         ensure!(wrong.is_empty(), "of {connections} connections, these were lost:\n{}", wrong.join("\n"));
+        // TCP sends a lost packet again, and hides the loss.
+        let resent = resent(lab)? - resent_before;
+        ensure!(resent == 0, "of {connections} connections, {resent} first packets were lost and sent again");
         ensure!(connections > CHANGES, "only {connections} connections in {CHANGES} changes");
         only_these_answer(lab, &now)
     }
@@ -202,6 +209,19 @@ fn clients() -> Vec<Client> {
     Family::BOTH.into_iter().flat_map(clients).collect()
 }
 
+/// How many first packets of TCP connections the clients' kernels have sent again so far.
+fn resent(lab: &Lab) -> Result<u64> {
+    let homes = clients().into_iter().map(|client| client.from);
+    let counts = homes.map(|from| -> Result<u64> {
+        let text = lab.home(from).run(|| std::fs::read_to_string("/proc/thread-self/net/netstat"))?;
+        let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:")).map(str::split_whitespace);
+        let (names, values) = (lines.next().into_iter().flatten(), lines.next().into_iter().flatten());
+        let value = names.zip(values).find(|(name, _)| *name == "TCPSynRetrans").map(|(_, value)| value.parse::<u64>());
+        Ok(value.context("the kernel does not count TCPSynRetrans")??)
+    });
+    counts.sum()
+}
+
 fn connect_until(lab: &Lab, client: &Client, stop: &AtomicBool, seen: &Seen) {
     let wrong = |text: String| {
         let mut wrong = seen.wrong.lock().expect("no client panics");
@@ -209,7 +229,10 @@ fn connect_until(lab: &Lab, client: &Client, stop: &AtomicBool, seen: &Seen) {
         wrong.len() < 5
     };
     let result = lab.probe_while(client.from, Protocol::Tcp, client.to, PATIENCE, |outcome| {
-        seen.connections.fetch_add(1, Ordering::Relaxed);
+        let number = seen.connections.fetch_add(1, Ordering::Relaxed);
+        while number >= (seen.changes.load(Ordering::Relaxed) + 1) * CONNECTIONS && !stop.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_micros(100));
+        }
         let right = match &outcome {
             Outcome::Answered(answer) => !client.only_local || answer.name.starts_with("pod"),
             _ => false,
