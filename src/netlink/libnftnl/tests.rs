@@ -195,3 +195,30 @@ fn short_and_foreign_messages_are_nothing() {
         Libnftnl.elements(message, &mut |element| panic!("{element:?}"));
     }
 }
+
+#[test]
+fn sets_with_statements_that_the_library_does_not_know_are_read_all_the_same() {
+    let counter = || Expr::Counter { packets: 0, bytes: 0 };
+    let unknown = Expr::Raw { name: "from_the_future".into(), data: vec![8, 0, 1, 0, 0, 0, 0, 7] };
+    let exprs = vec![counter(), counter(), unknown];
+    let set = Set {
+        family: NfFamily::INET,
+        table: "t".into(),
+        name: "s".into(),
+        flags: 0,
+        key_type: 7,
+        key_len: 4,
+        data_type: 0,
+        data_len: 0,
+        size: None,
+        concat: Vec::new(),
+        timeout_ms: None,
+        userdata: Vec::new(),
+        exprs,
+    };
+    // Many times: memory that is freed twice shows up at some later allocation.
+    for _ in 0..100 {
+        let back = through(&Native, Op::AddSet(set.clone()), |m| Libnftnl.set(m));
+        assert_eq!(back, Some(set.clone().canonical()));
+    }
+}

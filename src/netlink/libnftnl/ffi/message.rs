@@ -189,9 +189,23 @@ macro_rules! parse {
 parse!(Table, nftnl_table_nlmsg_parse, "From a message of the kernel.");
 parse!(Chain, nftnl_chain_nlmsg_parse, "From a message of the kernel.");
 parse!(Rule, nftnl_rule_nlmsg_parse, "From a message of the kernel.");
-parse!(Set, nftnl_set_nlmsg_parse, "From a message of the kernel; without elements.");
 
 impl Set {
+    /// From a message of the kernel; without elements.
+    pub fn parse(message: &[u8]) -> Option<Set> {
+        let set = Set::new();
+        let message = Aligned::new(message)?;
+        // SAFETY: the message is aligned and as long as it says; the set is alive.
+        let result = unsafe { sys::nftnl_set_nlmsg_parse(message.header(), set.0.as_ptr()) };
+        if result < 0 {
+            // The library has freed the expressions that it had read and left them in the set's list (1.2.4): freeing the
+            // set would free them twice. A few bytes a message that it does not understand are the lesser harm.
+            std::mem::forget(set);
+            return None;
+        }
+        Some(set)
+    }
+
     /// From a message of the kernel: only elements.
     pub fn parse_elements(message: &[u8]) -> Option<Set> {
         let set = Set::new();
