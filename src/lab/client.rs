@@ -79,16 +79,17 @@ impl fmt::Display for Outcome {
 pub fn probe(protocol: Protocol, source: SocketAddr, to: SocketAddr, patience: Duration) -> io::Result<Outcome> {
     let result = match protocol {
         Protocol::Tcp => stream(source, to, patience),
-        Protocol::Udp => datagram(source, to, patience),
+        Protocol::Udp => Conversation::open(source, to).and_then(|client| client.exchange(patience)),
         Protocol::Sctp => sctp::ask(source, to, patience),
     };
-    match result {
-        Ok(answer) => Ok(Outcome::Answered(answer)),
-        Err(error) => outcome_of(error),
-    }
+    outcome(result)
 }
 
-fn outcome_of(error: io::Error) -> io::Result<Outcome> {
+fn outcome(result: io::Result<Answer>) -> io::Result<Outcome> {
+    let error = match result {
+        Ok(answer) => return Ok(Outcome::Answered(answer)),
+        Err(error) => error,
+    };
     match error.kind() {
         ErrorKind::ConnectionRefused => Ok(Outcome::Refused),
         ErrorKind::TimedOut | ErrorKind::WouldBlock => Ok(Outcome::TimedOut),
@@ -111,17 +112,59 @@ fn stream(source: SocketAddr, to: SocketAddr, patience: Duration) -> io::Result<
     Answer::read(&text, stream.local_addr()?).ok_or_else(|| not_an_answer(&text))
 }
 
-fn datagram(source: SocketAddr, to: SocketAddr, patience: Duration) -> io::Result<Answer> {
-    let socket = Socket::new(Domain::for_address(to), Type::DGRAM, None)?;
-    bind(&socket, source)?;
-    socket.connect(&to.into())?;
-    let socket = UdpSocket::from(socket);
-    socket.set_read_timeout(Some(patience))?;
-    socket.send(b"who?\n")?;
-    let mut buffer = [0; 512];
-    let length = socket.recv(&mut buffer)?;
-    let text = String::from_utf8_lossy(&buffer[..length]);
-    Answer::read(&text, socket.local_addr()?).ok_or_else(|| not_an_answer(&text))
+/// A UDP client that keeps its port: to connection tracking, all its datagrams are one flow.
+#[derive(Debug)]
+pub struct Conversation(UdpSocket);
+
+impl Conversation {
+    /// Opens a socket in the current network namespace, from `source` (port 0 picks one). Nothing is sent yet.
+    ///
+    /// # Errors
+    /// When the source cannot be bound, or there is no route.
+    pub fn open(source: SocketAddr, to: SocketAddr) -> io::Result<Conversation> {
+        let socket = Socket::new(Domain::for_address(to), Type::DGRAM, None)?;
+        bind(&socket, source)?;
+        socket.connect(&to.into())?;
+        Ok(Conversation(socket.into()))
+    }
+
+    /// The client's address and port.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn client(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    /// Sends one datagram, and waits for what comes of it.
+    ///
+    /// # Errors
+    /// See [`probe`].
+    pub fn ask(&self, patience: Duration) -> io::Result<Outcome> {
+        self.forget()?;
+        outcome(self.exchange(patience))
+    }
+
+    fn exchange(&self, patience: Duration) -> io::Result<Answer> {
+        self.0.set_read_timeout(Some(patience))?;
+        match self.0.send(b"who?\n") {
+            // Rules of the client's own node drop it, or refuse it: which of both is told by what can be received.
+            Err(error) if error.raw_os_error() == Some(Errno::EPERM as i32) => {}
+            sent => drop(sent?),
+        }
+        let mut buffer = [0; 512];
+        let length = self.0.recv(&mut buffer)?;
+        let text = String::from_utf8_lossy(&buffer[..length]);
+        Answer::read(&text, self.client()?).ok_or_else(|| not_an_answer(&text))
+    }
+
+    /// Drops what came late of earlier datagrams.
+    fn forget(&self) -> io::Result<()> {
+        self.0.set_nonblocking(true)?;
+        let pending = |error: &io::Error| error.kind() != ErrorKind::WouldBlock;
+        while self.0.recv(&mut [0; 512]).as_ref().err().is_none_or(pending) {}
+        self.0.set_nonblocking(false)
+    }
 }
 
 fn bind(socket: &Socket, source: SocketAddr) -> io::Result<()> {

@@ -13,7 +13,7 @@ mod topology;
 
 use std::net::SocketAddr;
 
-pub use client::{Answer, Outcome, probe};
+pub use client::{Answer, Conversation, Outcome, probe};
 pub use enter::{EnterError, enter};
 pub use namespace::Namespace;
 pub use server::Server;

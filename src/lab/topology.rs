@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use ipnet::IpNet;
 
-use super::{Listen, Namespace, Outcome, Server, probe};
+use super::{Conversation, Listen, Namespace, Outcome, Server, probe};
 use crate::objects::Protocol;
 
 /// Where an address is.
@@ -59,17 +59,19 @@ const ELSEWHERE: usize = 2;
 /// tracking remembers of an earlier one.
 const SOURCE_PORTS: std::ops::RangeInclusive<u16> = 20_000..=65_000;
 
-/// What every namespace needs: no addresses of the kernel's making, and no opinion on where packets come from.
-const SETTINGS: [(&str, &str); 3] =
-    [("ipv4/conf/all/rp_filter", "0"), ("ipv4/conf/default/rp_filter", "0"), ("ipv6/conf/default/addr_gen_mode", "1")];
-
-/// The node forwards, and says of every packet that it refuses that it does.
-const NODE_SETTINGS: [(&str, &str); 4] = [
-    ("ipv4/ip_forward", "1"),
-    ("ipv6/conf/all/forwarding", "1"),
-    ("ipv4/icmp_ratelimit", "0"),
-    ("ipv6/icmp/ratelimit", "0"),
+/// What every namespace needs: no addresses of the kernel's making, no opinion on where packets come from, and a word
+/// for every packet that is refused: no ICMP message is of a kind whose number is limited, neither for each destination
+/// nor for all of them together (a burst of fifty, on kernels that count by namespace).
+const SETTINGS: [(&str, &str); 5] = [
+    ("ipv4/conf/all/rp_filter", "0"),
+    ("ipv4/conf/default/rp_filter", "0"),
+    ("ipv6/conf/default/addr_gen_mode", "1"),
+    ("ipv4/icmp_ratemask", "0"),
+    ("ipv6/icmp/ratemask", "\n"),
 ];
+
+/// The node forwards.
+const NODE_SETTINGS: [(&str, &str); 2] = [("ipv4/ip_forward", "1"), ("ipv6/conf/all/forwarding", "1")];
 
 /// The world takes whatever comes in for its own, and answers from addresses that nobody gave it; what it sends
 /// itself (`iif lo`) goes to the node all the same.
@@ -231,6 +233,15 @@ impl Lab {
                 }
             }
         })
+    }
+
+    /// A UDP client at an address, with a port of its own.
+    ///
+    /// # Errors
+    /// See [`Conversation::open`].
+    pub fn converse(&self, from: IpAddr, to: SocketAddr) -> Result<Conversation> {
+        let source = SocketAddr::new(from, self.source_port());
+        Ok(self.home(from).run(|| Conversation::open(source, to))?)
     }
 
     fn source_port(&self) -> u16 {

@@ -5,16 +5,23 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use svcmap::conntrack::{Cleaner, Criteria};
+use svcmap::netlink::CodecKind;
 use svcmap::netlink::attr::Writer;
 use svcmap::netlink::conntrack::{Conntrack, Selection};
 use svcmap::netlink::model::NfFamily;
 use svcmap::netlink::sys::Socket;
+use svcmap::nftables::program::Programmer;
 use svcmap::objects::Protocol;
 use svcmap::plan::Claim;
 use svcmap::policy::flows::Serving;
+use svcmap::tracker::Tracker;
 
-/// As many as a kernel takes by default that has 8 GiB of memory or more, and some room.
-const MANY: u32 = 200_000;
+use crate::common::cases::{Given, NodeSettings, Stack, manifests, snapshot};
+
+/// As many as a busy node may have. Kernels take 262,144 by default, and namespaces cannot ask for more.
+const MANY: u32 = 1_000_000;
+/// Fewer show nothing.
+const FEWEST: u32 = 200_000;
 /// One in so many is stale.
 const STALE: u32 = 500;
 /// What looking at them may take of memory, in KiB.
@@ -83,24 +90,75 @@ fn memory(line: &str) -> usize {
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
+/// Fills the table; with how many flows.
+fn put_in() -> u32 {
+    let many = MANY.min(sysctl("nf_conntrack_max") / 10 * 9);
+    assert!(many >= FEWEST, "X15 cannot run here: the kernel takes {many} flows, and {FEWEST} are needed");
+    if many < MANY {
+        eprintln!("X15 runs with {many} flows, since the kernel takes no more");
+    }
+    insert(many);
+    assert_eq!(count(), many, "what was put in is not there");
+    many
+}
+
+fn claim(number: u32) -> Claim {
+    Claim::address(service(number).into(), Protocol::Udp, 80)
+}
+
+/// By which those to the endpoint that is gone are stale.
+fn criteria() -> Criteria {
+    let serving: Serving = [(IpAddr::V4(ENDPOINT), 8080)].into();
+    Criteria::new((0..100).map(|n| (claim(n), serving.clone())).collect::<HashMap<_, _>>(), [])
+}
+
+netns_test! {
+    /// As the daemon does it: a change is programmed while the flows of the one before are still being looked at.
+    fn x15_a_commit_does_not_wait_for_the_flows() {
+        let many = put_in();
+        let (mut tracker, mut programmer) =
+            (Tracker::new(NodeSettings::default().config(Stack::V4)), Programmer::open(CodecKind::Native).unwrap());
+        let mut commit = |round: usize, cleaner: &Cleaner| {
+            let mut given = Given::new("now");
+            given.add("service svc ip=172.31.0.1 port=80/UDP");
+            given.add(["slice svc port=8080/UDP R1", "slice svc port=8080/UDP R2"][round % 2]);
+            tracker.replace(snapshot(&manifests(&NodeSettings::default(), &given, Stack::V4)));
+            let change = tracker.take().0;
+            cleaner.exempt(tracker.unsettled());
+            let applied = if programmer.is_in_step() {
+                programmer.change(change)
+            } else {
+                let (node, ports) = tracker.whole().unwrap();
+                programmer.replace(node, ports)
+            };
+            assert!(applied.unwrap().added > 0, "nothing was committed");
+            tracker.settle(&[]);
+        };
+        let cleaner = Cleaner::start().unwrap();
+        commit(0, &cleaner);
+        cleaner.check(criteria());
+        let (mut rounds, mut amid) = (0, 0);
+        while !cleaner.wait(Duration::ZERO) {
+            let under_way = count() < many;
+            rounds += 1;
+            commit(rounds, &cleaner);
+            amid += usize::from(under_way && !cleaner.wait(Duration::ZERO));
+        }
+        println!("X15: {amid} commits began and ended while {many} flows were looked at, {rounds} in all");
+        assert!(amid > 0, "of {rounds} commits, none began and ended while flows were deleted");
+        assert_eq!((cleaner.deleted(), count()), (many.div_ceil(STALE) as usize, many - many.div_ceil(STALE)));
+    }
+}
+
 netns_test! {
     fn x15_few_of_many_are_stale_in_flat_memory() {
-        let many = MANY.min(sysctl("nf_conntrack_max") / 10 * 9);
-        if many < MANY {
-            eprintln!("X15 runs with {many} flows, since the kernel takes no more");
-        }
-        insert(many);
-        let (there, stale) = (count(), many.div_ceil(STALE));
-        assert_eq!(there, many, "what was put in is not there");
-
-        let serving: Serving = [(IpAddr::V4(ENDPOINT), 8080)].into();
-        let claims = (0..100).map(|n| Claim::address(service(n).into(), Protocol::Udp, 80));
-        let criteria = Criteria::new(claims.map(|claim| (claim, serving.clone())).collect::<HashMap<_, _>>(), []);
+        let many = put_in();
+        let stale = many.div_ceil(STALE);
         let cleaner = Cleaner::start().unwrap();
         std::fs::write("/proc/self/clear_refs", "5").unwrap();
         let before = memory("VmHWM:");
         let started = Instant::now();
-        cleaner.check(criteria);
+        cleaner.check(criteria());
         assert!(cleaner.wait(Duration::from_secs(120)), "not done after two minutes");
         let (took, taken) = (started.elapsed(), memory("VmHWM:") - before);
         println!("X15: {stale} of {many} flows deleted in {took:?}, with {taken} KiB more memory");

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
 use svcmap::lab::Lab;
-use svcmap::objects::{Family, Protocol};
+use svcmap::objects::Protocol;
 
 use crate::common::cases::{Stack, address};
 use crate::fixture;
@@ -54,13 +54,9 @@ fn scene(lab: &mut Lab, stack: Stack) -> Result<Scene<'_>> {
     Scene::new(lab, stack, ENDPOINTS, &clients.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-fn family(stack: Stack) -> Family {
-    stack.families()[0]
-}
-
 /// One connection of each client.
 fn round(scene: &Scene, protocol: Protocol, to: &str, port: u16) -> Result<Picks> {
-    let family = family(scene.stack);
+    let family = scene.family();
     let clients = (10..30).map(|n| address(&format!("203.0.113.{n}"), family));
     clients.map(|from| Ok((from, ask(scene.lab, from, protocol, target(to, port, family))?.by))).collect()
 }
@@ -138,7 +134,7 @@ fn switches(lab: &mut Lab, stack: Stack) -> Result<()> {
     scene.sync(&[])?;
     scene.sync(&["service svc affinity=10800", "slice svc L1 L2"])?;
     let third = sticky_picks(&scene, Protocol::Tcp, "172.30.0.41", 80)?;
-    let gone = target("10.180.0.3", 8080, family(stack));
+    let gone = target("10.180.0.3", 8080, scene.family());
     ensure!(third.values().all(|endpoint| *endpoint != gone), "{gone} is not an endpoint any more: {third:?}");
     // Another timeout (row D8) forgets nobody who is still within it.
     scene.sync(&["service svc affinity=3600", SLICE])?;
@@ -154,7 +150,7 @@ fn endpoint_leaves(lab: &mut Lab, stack: Stack) -> Result<()> {
     let before = sticky_picks(&scene, Protocol::Tcp, "5.6.7.8", 80)?;
     scene.sync(&[STICKY, "slice svc L1 R3"])?;
     let after = sticky_picks(&scene, Protocol::Tcp, "5.6.7.8", 80)?;
-    let gone = target("10.180.0.2", 8080, family(stack));
+    let gone = target("10.180.0.2", 8080, scene.family());
     for (client, endpoint) in &before {
         let now = after[client];
         ensure!(now != gone, "{client} still gets {gone}, which left");
@@ -175,7 +171,7 @@ fn stays_local(lab: &mut Lab, stack: Stack) -> Result<()> {
     // Through the ClusterIP, a client may have an endpoint on the other node; not through the VIP.
     sticky_picks(&scene, Protocol::Tcp, "172.30.0.41", 80)?;
     let picks = sticky_picks(&scene, Protocol::Tcp, "5.6.7.8", 80)?;
-    let remote = target("10.180.0.3", 8080, family(stack));
+    let remote = target("10.180.0.3", 8080, scene.family());
     ensure!(picks.values().all(|endpoint| *endpoint != remote), "the other node's {remote} is among {picks:?}");
     let different: BTreeSet<_> = picks.values().collect();
     ensure!(different.len() == 2, "of two local endpoints, the clients have {different:?}");

@@ -8,6 +8,8 @@ mod churn;
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;
+mod conntrack;
+mod daemon;
 mod fixture;
 mod ground;
 mod proxy;
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
     trials.extend(cases::trials());
     trials.extend(churn::trials());
     trials.extend(affinity::trials());
+    trials.extend(conntrack::trials());
     trials.extend(commands::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -1,7 +1,8 @@
 //! svcmap on the node of a lab: objects in, rules in the kernel.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use svcmap::config::ProxyConfig;
+use svcmap::conntrack;
 use svcmap::lab::Lab;
 use svcmap::netlink::CodecKind;
 use svcmap::nftables::program::{Applied, Programmer};
@@ -37,5 +38,15 @@ impl Proxy {
             self.programmer.replace(change.node.unwrap_or_default(), change.changed)
         };
         applied.context("the rules could not be programmed")
+    }
+
+    /// Ends the UDP flows that are stale after what was synced, as `svcmap apply` does; how many.
+    pub fn clean_up(&mut self, lab: &Lab) -> Result<usize> {
+        lab.node().run(|| {
+            let criteria = conntrack::due(&mut self.tracker, self.programmer.take_found())?;
+            let swept = conntrack::clean(&criteria)?;
+            ensure!(swept.refused.is_none(), "{swept:?}");
+            Ok(swept.deleted)
+        })
     }
 }

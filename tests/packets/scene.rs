@@ -42,6 +42,17 @@ impl Scene<'_> {
         self.proxy.sync(snapshot(&document(self.stack, objects)))
     }
 
+    /// Makes these the objects that there are, and ends the UDP flows that are stale then; how many.
+    pub fn sync_and_clean(&mut self, objects: &[&str]) -> Result<usize> {
+        self.sync(objects)?;
+        self.proxy.clean_up(self.lab)
+    }
+
+    /// The only family, or the first of both.
+    pub fn family(&self) -> Family {
+        self.stack.families()[0]
+    }
+
     /// Replaces the proxy by another, which has to read from the kernel what there is.
     pub fn restart(&mut self) -> Result<()> {
         self.proxy = Proxy::start(self.lab, NodeSettings::default().config(self.stack))?;
