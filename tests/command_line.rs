@@ -1,5 +1,6 @@
-//! How commands end, whatever becomes of their output.
+//! How commands end, and what they say before they do.
 
+use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 const WEB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/manifests/web.yaml");
@@ -34,5 +35,63 @@ fn a_reader_that_has_enough_is_no_reason_to_complain() {
         let complaints: Vec<_> = said.lines().filter(|line| !line.starts_with("warning: ")).collect();
         assert!(complaints.is_empty(), "{arguments:?}: {said}");
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+    }
+}
+
+/// Runs svcmap with manifests on its standard input; its status, output and messages.
+fn with_input(arguments: &[&str], manifests: &str) -> (Option<i32>, String, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_svcmap"))
+        .args(arguments)
+        .args(["--hostname-override", "n1", "--node-ip", "192.168.0.2", "--cluster-cidr", "10.244.0.0/16"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(manifests.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+const ONE: &str =
+    "{apiVersion: v1, kind: Service, metadata: {name: one}, spec: {clusterIP: 10.96.0.9, ports: [{port: 80}]}}";
+
+#[test]
+fn strict_takes_every_problem_of_an_object_as_a_reason_to_stop() {
+    let two = ONE.replace("one", "two");
+    let wrong = ONE.replace("10.96.0.9", "10.96.0.300");
+    let render = ["render", "--strict", "-f", "-"];
+    let (status, ruleset, said) = with_input(&render, ONE);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(ruleset.contains("10.96.0.9 . tcp . 80"), "{ruleset}");
+    for (manifests, complaint) in [
+        (format!("{ONE}\n---\n{two}"), "Service default/two: 10.96.0.9:80/tcp belongs to Service default/one"),
+        (wrong, "Service default/one: spec.clusterIP: \"10.96.0.300\" is not an IP address"),
+        (ONE.replace("apiVersion: v1, ", ""), "Service default/one: apiVersion: is missing; v1 is read"),
+    ] {
+        let (status, ruleset, said) = with_input(&render, &manifests);
+        assert_eq!((status, ruleset.as_str()), (Some(2), ""), "{manifests}: {said}");
+        assert!(said.contains(complaint), "{manifests}: {said}");
+        assert!(said.contains("--strict was given"), "{manifests}: {said}");
+    }
+}
+
+#[test]
+fn a_daemon_that_cannot_begin_ends_with_1() {
+    let output = Command::new(env!("CARGO_BIN_EXE_svcmap"))
+        .args(["run", "-f", "/no/such/file", "--hostname-override", "n1"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+}
+
+#[test]
+fn devices_are_no_manifests() {
+    for device in ["/dev/zero", "/dev/full"] {
+        let (status, _, said) = with_input(&["render", "-f", device], "");
+        assert_eq!(status, Some(2), "{said}");
+        assert!(said.contains("this is a device, not a file"), "{said}");
     }
 }

@@ -165,7 +165,6 @@ fn cluster_ips_are_what_an_api_server_would_make_of_both_fields() {
         ("{clusterIPs: [10.0.0.1, 10.0.0.2]}", "[10.0.0.1]", "spec.clusterIPs[1]: 10.0.0.2 is a second IPv4 address"),
         ("{clusterIP: 10.0.0.2, clusterIPs: [10.0.0.1]}", "[10.0.0.1]", "spec.clusterIP: 10.0.0.2 differs from"),
         ("{clusterIP: ''}", "[]", "spec.clusterIP: is not set"),
-        ("{clusterIP: 10.0.0.300}", "[]", "spec.clusterIP: \"10.0.0.300\" is not an IP address"),
         ("{clusterIP: 10.0.0.1, ipFamilies: [IPv6]}", "[10.0.0.1]", "spec.ipFamilies[0]: IPv6 is not the family of"),
     ] {
         let (service, problems) = service(spec);
@@ -173,6 +172,27 @@ fn cluster_ips_are_what_an_api_server_would_make_of_both_fields() {
         assert_eq!(problems.len(), usize::from(!want_problem.is_empty()), "{spec}: {problems:?}");
         assert!(problems.iter().all(|p| p.contains(want_problem)), "{spec}: {problems:?}, not {want_problem}");
     }
+}
+
+#[test]
+fn a_service_whose_addresses_cannot_be_read_is_not_taken_for_a_headless_one() {
+    for spec in ["{clusterIP: 10.0.0.300}", "{clusterIPs: [10.0.0.300]}", "{clusterIP: 5}"] {
+        let loaded = load_text(format!("apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {spec}\n"));
+        assert_eq!(loaded.snapshot.services, [], "{spec}");
+        let all = problems(&loaded).join("\n");
+        assert!(all.contains("Service default/web: spec.clusterIP: no address of the Service can be read"), "{all}");
+    }
+}
+
+#[test]
+fn source_ranges_that_are_no_text_do_not_open_a_load_balancer() {
+    let loaded = load_text(
+        "apiVersion: v1\nkind: Service\n\
+         metadata: {name: web, annotations: {service.beta.kubernetes.io/load-balancer-source-ranges: [1.2.3.0/24]}}\n\
+         spec: {type: LoadBalancer, clusterIP: 10.96.0.4, ports: [{port: 80}]}\n\
+         status: {loadBalancer: {ingress: [{ip: 5.5.5.5}]}}\n",
+    );
+    assert_eq!(loaded.snapshot.services[0].load_balancer_ips, [] as [std::net::IpAddr; 0], "{:?}", problems(&loaded));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use super::input::InputArgs;
-use super::output::{Failure, Format, print, print_json, warn};
+use super::output::{Failure, Format, counted, print, print_json, warn};
 use crate::conntrack;
 use crate::netlink::CodecKind;
 use crate::nftables::program::{Applied, Programmer};
@@ -48,6 +48,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut wanted = args.input.plan()?;
     let (frontends, endpoints) = extent(&wanted.ports);
     let mut programmer = Programmer::open(args.codec).map_err(Failure::Connect)?;
+    programmer.set_rest(wanted.rest);
     let mut applied = programmer.replace(wanted.node, wanted.ports)?;
     applied += programmer.collect()?;
     let conntrack_deleted = clean_up(&mut wanted.tracker, &mut programmer);
@@ -69,10 +70,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         Format::Text => {
             print(text(&summary, &applied, wanted.left_alone))?;
             if conntrack_deleted > 0 {
-                print(format_args!(
-                    "conntrack: {conntrack_deleted} stale UDP entries deleted
-"
-                ))?;
+                print(format_args!("conntrack: {conntrack_deleted} stale UDP entries deleted\n"))?;
             }
         }
         Format::Json => print_json(&summary)?,
@@ -114,7 +112,12 @@ fn extent(ports: &[PortPlan]) -> (usize, usize) {
 
 fn text(summary: &Summary, applied: &Applied, left_alone: LeftAlone) -> String {
     let Summary { services, frontends, endpoints, .. } = summary;
-    let mut text = format!("{services} services, {frontends} frontends, {endpoints} endpoints\n");
+    let mut text = format!(
+        "{}, {}, {}\n",
+        counted(*services, "service"),
+        counted(*frontends, "frontend"),
+        counted(*endpoints, "endpoint")
+    );
     if left_alone != LeftAlone::default() {
         let _ = writeln!(text, "left alone: {left_alone}");
     }
@@ -126,11 +129,7 @@ fn text(summary: &Summary, applied: &Applied, left_alone: LeftAlone) -> String {
         "elements +{} -{} in {} of {} bytes: encoded in {}, committed in {}{}",
         applied.added,
         applied.deleted,
-        if applied.transactions == 1 {
-            "one transaction".into()
-        } else {
-            format!("{} transactions", applied.transactions)
-        },
+        counted(applied.transactions, "transaction"),
         applied.bytes,
         milliseconds(applied.encode),
         milliseconds(applied.kernel),

@@ -29,6 +29,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let wanted = args.input.plan()?;
     let mut programmer = Programmer::open(CodecKind::default()).map_err(|e| as_error(Failure::Connect(e)))?;
+    programmer.set_rest(wanted.rest);
     let preview = programmer.preview(wanted.node, wanted.ports).map_err(|e| as_error(e.into()))?;
     let differences = differences::of(&preview, programmer.state());
     match args.output {

@@ -1,11 +1,12 @@
 //! What several commands read: manifests, and for which node.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::output::{Failure, warn};
+use super::output::{Failure, counted, warn};
 use crate::config::{ProxyConfig, ProxyFlags, effective};
+use crate::nftables::program::Rest;
 use crate::plan::{NodePlan, PortPlan};
 use crate::source::{LeftAlone, load};
 use crate::tracker::{Counts, Tracker};
@@ -29,6 +30,8 @@ pub struct Wanted {
     pub node: NodePlan,
     /// All Service ports.
     pub ports: Vec<PortPlan>,
+    /// What happens to Services that only the kernel knows.
+    pub rest: Rest,
     /// How many objects there are.
     pub counts: Counts,
     /// Which Services are not proxied.
@@ -57,19 +60,32 @@ impl InputArgs {
         loaded.problems.iter().for_each(warn);
         let nothing = loaded.snapshot.services.is_empty() && loaded.snapshot.slices.is_empty();
         if let Some(file) = loaded.broken.first().filter(|_| nothing) {
-            return Err(Failure::Input(format!("{}: cannot be used, so nothing was changed", file.display())));
+            return Err(Failure::Input(format!("{}: cannot be used, so nothing was changed", shown(file))));
         }
-        if self.strict && !loaded.problems.is_empty() {
-            let count = loaded.problems.len();
-            return Err(Failure::Input(format!("{count} problems in the input, and --strict was given")));
+        let rest = if loaded.broken.is_empty() { Rest::Delete } else { Rest::Keep };
+        if rest == Rest::Keep {
+            warn("the input could not be read to its end, so Services that it does not name are not removed");
         }
+        let mut problems = loaded.problems.len();
         let mut tracker = Tracker::new(configuration(&self.proxy)?);
         let left_alone = loaded.snapshot.left_alone();
         tracker.replace(loaded.snapshot);
         let counts = tracker.counts();
         let (change, warnings) = tracker.take();
         warnings.iter().for_each(warn);
+        problems += warnings.iter().filter(|warning| warning.is_about_a_service()).count();
+        if self.strict && problems > 0 {
+            return Err(Failure::Input(format!(
+                "{} in the input, and --strict was given",
+                counted(problems, "problem")
+            )));
+        }
         let node = change.node.unwrap_or_default();
-        Ok(Wanted { node, ports: change.changed, counts, left_alone, tracker })
+        Ok(Wanted { node, ports: change.changed, rest, counts, left_alone, tracker })
     }
+}
+
+/// What a path is called in messages.
+fn shown(path: &Path) -> String {
+    if path.as_os_str() == "-" { "standard input".into() } else { path.display().to_string() }
 }

@@ -24,6 +24,9 @@ pub enum Failure {
     /// The input or the arguments cannot be used; nothing was changed. Status 2.
     #[error("{0}")]
     Input(String),
+    /// The daemon cannot begin. Status 1.
+    #[error("{0}")]
+    Fatal(String),
     /// The kernel refused, or could not be asked. Status 1.
     #[error("{0}")]
     Kernel(#[from] SyncError),
@@ -42,7 +45,7 @@ impl Failure {
     fn status(&self) -> u8 {
         match self {
             Failure::Input(_) => 2,
-            Failure::Kernel(_) | Failure::Connect(_) | Failure::Output(_) | Failure::Demo(_) => 1,
+            Failure::Fatal(_) | Failure::Kernel(_) | Failure::Connect(_) | Failure::Output(_) | Failure::Demo(_) => 1,
         }
     }
 }
@@ -79,4 +82,9 @@ pub fn print_json(value: &impl Serialize) -> io::Result<()> {
 /// Prints a problem that does not stop the rest.
 pub fn warn(message: impl Display) {
     eprintln!("warning: {message}");
+}
+
+/// A number of things, as English has it: `1 service`, `2 services`.
+pub fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

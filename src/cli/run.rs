@@ -46,11 +46,19 @@ enum LogFormat {
     Json,
 }
 
-/// Runs the command until SIGTERM or SIGINT. What is programmed stays.
+/// Runs the command until SIGTERM or SIGINT. What is programmed stays. Every failure has status 1 here.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    serve(args).map_err(|failure| match failure {
+        Failure::Input(text) => Failure::Fatal(text),
+        other => other,
+    })
+}
+
+fn serve(args: &Args) -> Result<ExitCode, Failure> {
     start_log(args)?;
     let tracker = Tracker::new(configuration(&args.proxy)?);
-    let programmer = Programmer::open(args.codec).map_err(Failure::Connect)?;
+    let mut programmer = Programmer::open(args.codec).map_err(Failure::Connect)?;
+    programmer.check()?;
     let cleaner = Cleaner::start().map_err(Failure::Connect)?;
     let (sender, events) = channel();
     stop_on_signals(sender.clone())?;

@@ -1,12 +1,13 @@
 //! Whose an element is.
 
 use super::element::Key;
+use super::maps;
 use super::names::Map;
 use super::read::typed_element;
 use super::rule::nf_family;
 use super::state::State;
-use crate::netlink::CommitError;
 use crate::netlink::model::{self, Op};
+use crate::netlink::{Blame, CommitError};
 use crate::objects::Family;
 use crate::plan::{FrontendAddress, PortName, PortPlan};
 
@@ -20,6 +21,19 @@ pub fn of_refusal(state: &State, ops: &[Op], error: &CommitError) -> Option<Port
         }
         _ => None,
     }
+}
+
+/// What was refused, with the element's key as `nft` lists it, where it is one of ours.
+pub fn subject_of_refusal(ops: &[Op], what: &Blame) -> Option<String> {
+    let (verb, preposition, set, elements) = match ops.get(what.op?)? {
+        Op::AddElements { set, elements } => ("add", "to", set, elements),
+        Op::DeleteElements { set, elements } => ("delete", "from", set, elements),
+        _ => return None,
+    };
+    let family = Family::BOTH.into_iter().find(|family| nf_family(*family) == set.family)?;
+    let map: Map = set.name.parse().ok()?;
+    let key = typed_element(map, family, elements.get(what.element?)?)?.key;
+    Some(format!("{verb} element {key} {preposition} {} {} {} {map}", maps::keyword(map), set.family.name(), set.table))
 }
 
 /// The Service port that an element belongs to: as its comment says, or else the one that has its frontend.

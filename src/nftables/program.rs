@@ -21,6 +21,7 @@ use crate::plan::{Claim, NodePlan, PlanChange, PortName, PortPlan};
 pub struct Programmer {
     connection: Connection,
     state: State,
+    rest: Rest,
     /// Whether the state is what the kernel holds. A failed transaction leaves that open.
     in_step: bool,
     /// The UDP frontends that the kernel was found to hold.
@@ -61,6 +62,16 @@ impl AddAssign for Applied {
     }
 }
 
+/// What becomes of Services that the kernel holds and the plan does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rest {
+    /// They are gone.
+    #[default]
+    Delete,
+    /// The plan may not be all there is, so they stay; but for those that have a frontend of a Service in the plan.
+    Keep,
+}
+
 /// Why the kernel could not be brought in step. It is as it was before the transaction that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
@@ -95,6 +106,7 @@ impl Programmer {
         Ok(Programmer {
             connection: Connection::open(codec)?,
             state: State::default(),
+            rest: Rest::default(),
             in_step: false,
             found: BTreeSet::new(),
         })
@@ -110,6 +122,12 @@ impl Programmer {
         &self.state
     }
 
+    /// What [`Programmer::replace`] shall do from now on with Services that only the kernel knows; it has to be called next.
+    pub fn set_rest(&mut self, rest: Rest) {
+        self.rest = rest;
+        self.in_step = false;
+    }
+
     /// Whether [`Programmer::change`] can be used; else [`Programmer::replace`] has to be.
     pub fn is_in_step(&self) -> bool {
         self.in_step
@@ -121,8 +139,17 @@ impl Programmer {
         std::mem::take(&mut self.found)
     }
 
-    /// Makes the kernel hold this plan and nothing else, whatever it holds now: the tables are read first, and only
-    /// the difference is sent.
+    /// Whether the kernel lets itself be asked.
+    ///
+    /// # Errors
+    /// Those of reading: without CAP_NET_ADMIN nothing can be.
+    pub fn check(&mut self) -> Result<(), SyncError> {
+        self.connection.tables()?;
+        Ok(())
+    }
+
+    /// Makes the kernel hold this plan, and unless told to keep the rest nothing else, whatever it holds now: the tables are
+    /// read first, and only the difference is sent.
     ///
     /// # Errors
     /// See [`SyncError`]. With a load that is cut into several transactions, those before the failed one are in force.
@@ -199,10 +226,25 @@ impl Programmer {
     fn compare(&mut self, node: NodePlan, ports: Vec<PortPlan>) -> Result<(Transaction, PlanChange), SyncError> {
         let Reading { state, repairs } = read::read(&mut self.connection, &node)?;
         self.state = state;
-        let udp = self.state.ports().filter(|port| port.protocol == Protocol::Udp);
-        self.found.extend(udp.flat_map(PortPlan::claims));
         let wanted: HashSet<_> = ports.iter().map(|port| &port.id).collect();
-        let removed = self.state.ports().map(|port| port.id.clone()).filter(|id| !wanted.contains(id)).collect();
+        let claimed: HashSet<Claim> = match self.rest {
+            Rest::Delete => HashSet::new(),
+            Rest::Keep => ports.iter().flat_map(PortPlan::claims).collect(),
+        };
+        let stays = |port: &PortPlan| self.rest == Rest::Keep && port.claims().all(|claim| !claimed.contains(&claim));
+        let mut removed = Vec::new();
+        for port in self.state.ports() {
+            let is_wanted = wanted.contains(&port.id);
+            if !is_wanted && stays(port) {
+                continue;
+            }
+            if port.protocol == Protocol::Udp {
+                self.found.extend(port.claims());
+            }
+            if !is_wanted {
+                removed.push(port.id.clone());
+            }
+        }
         Ok((repairs, PlanChange { node: Some(node), changed: ports, removed }))
     }
 
@@ -293,7 +335,12 @@ impl Programmer {
         Ok(())
     }
 
-    fn refused(&self, ops: &[Op], error: CommitError) -> SyncError {
+    fn refused(&self, ops: &[Op], mut error: CommitError) -> SyncError {
+        if let CommitError::Refused { what, .. } | CommitError::Unencodable { what, .. } = &mut error
+            && let Some(subject) = owner::subject_of_refusal(ops, what)
+        {
+            what.subject = subject;
+        }
         SyncError::Commit { object: owner::of_refusal(&self.state, ops, &error), error: Box::new(error) }
     }
 }

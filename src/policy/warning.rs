@@ -83,3 +83,19 @@ pub enum Warning {
         node: String,
     },
 }
+
+impl Warning {
+    /// Whether it is an object that asks for the impossible; else it is the configuration, or the node.
+    pub fn is_about_a_service(&self) -> bool {
+        match self {
+            Warning::Contested { .. }
+            | Warning::PortName { .. }
+            | Warning::PortNumber { .. }
+            | Warning::OpenToAll { .. } => true,
+            Warning::NoDetector { .. }
+            | Warning::AllNodePortAddresses { .. }
+            | Warning::LoopbackNodePorts { .. }
+            | Warning::NoNodeAddress { .. } => false,
+        }
+    }
+}

@@ -1,12 +1,13 @@
 //! One thread that owns the tracker and the programmer.
 
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use tracing::{error, info, warn};
 
 use crate::conntrack::{self, Cleaner};
-use crate::nftables::program::{Applied, Programmer, SyncError};
+use crate::nftables::program::{Applied, Programmer, Rest, SyncError};
 use crate::source::Loaded;
 use crate::tracker::Tracker;
 
@@ -34,6 +35,8 @@ pub struct Runner {
     cleaner: Cleaner,
     /// Whether the source has spoken: nothing is programmed before that (behaviour row A12).
     synced: bool,
+    /// What happens to Services that only the kernel knows; not known before the source has spoken.
+    rest: Option<Rest>,
     retry: Option<(Instant, Duration)>,
     collect_at: Option<Instant>,
 }
@@ -41,7 +44,7 @@ pub struct Runner {
 impl Runner {
     /// A runner that has not been told anything.
     pub fn new(tracker: Tracker, programmer: Programmer, cleaner: Cleaner) -> Runner {
-        Runner { tracker, programmer, cleaner, synced: false, retry: None, collect_at: None }
+        Runner { tracker, programmer, cleaner, synced: false, rest: None, retry: None, collect_at: None }
     }
 
     /// Runs until it is told to stop, or until everybody who could tell it anything is gone. What is programmed stays.
@@ -69,17 +72,27 @@ impl Runner {
         match event {
             Event::Manifests(loaded) => {
                 loaded.problems.iter().for_each(|problem| warn!("{problem}"));
-                match loaded.broken.first() {
-                    // what it holds may be programmed already, by an earlier run: it must not be taken for gone
-                    Some(file) if !self.synced => error!("{}: waiting until it can be read to its end", file.display()),
-                    _ => {
-                        self.tracker.replace(loaded.snapshot);
-                        self.synced = true;
-                    }
-                }
+                self.settle_rest(&loaded.broken);
+                self.tracker.replace(loaded.snapshot);
+                self.synced = true;
                 false
             }
             Event::Stop => true,
+        }
+    }
+
+    /// Until every file has been read to its end once, what an earlier run programmed may belong to the rest of one: it
+    /// stays. From then on a file that cannot be read any more keeps its objects by itself.
+    fn settle_rest(&mut self, broken: &[PathBuf]) {
+        let rest = if broken.is_empty() || self.rest == Some(Rest::Delete) { Rest::Delete } else { Rest::Keep };
+        if rest == Rest::Keep {
+            for file in broken {
+                error!("{}: until it can be read to its end, programmed Services are not removed", file.display());
+            }
+        }
+        if self.rest != Some(rest) {
+            self.rest = Some(rest);
+            self.programmer.set_rest(rest);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::support::{apply, assert_same, config, listing, nft, plan, rich_cluster, sorted_listing};
 use svcmap::netlink::CodecKind;
 use svcmap::nftables::differences;
-use svcmap::nftables::program::Programmer;
+use svcmap::nftables::program::{Programmer, Rest};
 
 netns_test! {
     fn a_restart_sends_nothing() {
@@ -130,5 +130,43 @@ netns_test! {
         assert_eq!(removed.len(), 2);
         assert_same(&before, &listing(), "before svcmap came, and after it went");
         assert!(programmer.cleanup().unwrap().is_empty(), "there was nothing to remove any more");
+    }
+}
+
+netns_test! {
+    fn what_the_input_may_only_lack_for_now_stays() {
+        let known = plan(rich_cluster(20), config());
+        apply(known.clone());
+        let all = sorted_listing();
+        // half of the Services can be read
+        let half: Vec<_> = known.1.iter().step_by(2).cloned().collect();
+        let mut programmer = Programmer::open(CodecKind::Native).unwrap();
+        programmer.set_rest(Rest::Keep);
+        let applied = programmer.replace(known.0.clone(), half.clone()).unwrap();
+        assert_eq!(applied.bytes, 0, "{applied:?}");
+        assert_same(&all, &sorted_listing(), "before and after");
+
+        // one of the others has lost its frontends to a Service that can be read
+        let mut heir = half.clone();
+        let loser = known.1[5].clone();
+        let mut winner = half[0].clone();
+        winner.frontends = loser.frontends.clone();
+        winner.id.family = loser.id.family;
+        winner.protocol = loser.protocol;
+        heir[0] = winner;
+        programmer.replace(known.0.clone(), heir.clone()).unwrap();
+        programmer.collect().unwrap();
+        let ids = |programmer: &Programmer| programmer.state().ports().map(|port| port.id.clone()).collect::<Vec<_>>();
+        assert!(!ids(&programmer).contains(&loser.id));
+        assert!(ids(&programmer).contains(&known.1[7].id));
+
+        // now the input is complete
+        programmer.set_rest(Rest::Delete);
+        programmer.replace(known.0.clone(), half.clone()).unwrap();
+        programmer.collect().unwrap();
+        let left = sorted_listing();
+        nft(&["flush", "ruleset"], "");
+        apply((known.0, half));
+        assert_same(&left, &sorted_listing(), "the rest removed, and made anew");
     }
 }

@@ -28,6 +28,8 @@ netns_test! {
         let error = programmer.change(tracker.take().0).unwrap_err();
         let SyncError::Commit { object: Some(object), .. } = &error else { panic!("{error}") };
         assert_eq!(object.service(), service, "{error}");
+        // the key as nft lists it
+        assert!(error.to_string().contains(" . tcp . "), "{error}");
         assert_same(&before, &sorted_listing(), "before and after the refusal");
         assert!(!programmer.is_in_step());
         let refused = programmer.change(Default::default()).unwrap_err();

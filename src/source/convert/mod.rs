@@ -115,11 +115,11 @@ pub fn convert(
     let object = if kind.versions.contains(&version) {
         meta::Meta::read(&root, kind.namespaced).and_then(|meta| (kind.convert)(&root, &meta, interner))
     } else {
-        root.get("apiVersion").fatal(format_args!(
-            "{} is not read, only {}",
-            Clipped(api_version),
-            kind.versions.join(" and ")
-        ));
+        let versions = kind.versions.join(" and ");
+        match api_version {
+            "" => root.get("apiVersion").fatal(format_args!("is missing; {versions} is read")),
+            other => root.get("apiVersion").fatal(format_args!("{} is not read, only {versions}", Clipped(other))),
+        }
         None
     };
     problems.extend(report.into_problems());

@@ -19,6 +19,7 @@ const DEFAULT_AFFINITY_SECONDS: u32 = 10_800;
 pub fn convert(root: &Field, meta: &Meta, _: &mut Interner) -> Option<Object> {
     let spec = root.get("spec");
     let kind = service_type(&spec.get("type"));
+    let cluster_ips = cluster_ips(&spec, kind)?;
     let (source_ranges, readable) = source_ranges(root, &spec);
     let load_balancer_ips = load_balancer_ips(root, readable);
     Some(Object::Service(Service {
@@ -26,7 +27,7 @@ pub fn convert(root: &Field, meta: &Meta, _: &mut Interner) -> Option<Object> {
         created: created(root),
         other_proxy: meta::has_label(root, meta::PROXY_NAME_LABEL),
         kind,
-        cluster_ips: tight(cluster_ips(&spec, kind).into_iter()),
+        cluster_ips: tight(cluster_ips.into_iter()),
         external_ips: unique(spec.get("externalIPs").items().filter_map(|ip| ip.routable_address())),
         load_balancer_ips,
         source_ranges,
@@ -86,15 +87,15 @@ fn unique(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
 }
 
 /// `clusterIPs`, or `clusterIP` where an older client wrote only that: at most one per family, none for a headless
-/// Service.
-fn cluster_ips(spec: &Field, kind: ServiceType) -> Vec<IpAddr> {
+/// Service. Nothing where there are addresses that cannot be read, which does not make a Service headless.
+fn cluster_ips(spec: &Field, kind: ServiceType) -> Option<Vec<IpAddr>> {
     if kind == ServiceType::ExternalName {
-        return Vec::new();
+        return Some(Vec::new());
     }
     let (single, list) = (spec.get("clusterIP"), spec.get("clusterIPs"));
     let first = single.text().filter(|text| !text.is_empty());
     if first == Some("None") || list.items().any(|ip| ip.peek_text() == Some("None")) {
-        return Vec::new();
+        return Some(Vec::new());
     }
     let mut addresses: Vec<IpAddr> = Vec::new();
     for field in list.items() {
@@ -116,11 +117,17 @@ fn cluster_ips(spec: &Field, kind: ServiceType) -> Vec<IpAddr> {
             }
         }
     }
-    if addresses.is_empty() && first.is_none() && list.items().next().is_none() {
-        single.problem("is not set (an API server allocates it), so the Service is not proxied");
+    if addresses.is_empty() {
+        let is_unset = single.is_absent() || single.peek_text() == Some("");
+        if is_unset && list.value().as_array().is_none_or(Vec::is_empty) {
+            single.problem("is not set (an API server allocates it), so the Service is not proxied");
+        } else {
+            single.fatal("no address of the Service can be read");
+            return None;
+        }
     }
     check_families(&spec.get("ipFamilies"), &addresses);
-    addresses
+    Some(addresses)
 }
 
 /// `ipFamilies` says nothing that the addresses do not say; where it says something else, somebody erred.
@@ -165,11 +172,16 @@ fn source_ranges(root: &Field, spec: &Field) -> (Vec<IpNet>, bool) {
         let readable = !ranges.is_empty();
         return (ranges, readable);
     }
-    let Some(text) = meta::annotation(root, SOURCE_RANGES_ANNOTATION).filter(|t| !t.trim().is_empty()) else {
-        return (Vec::new(), true);
-    };
     let (metadata, mut ranges) = (root.get("metadata"), Vec::new());
     let annotations = metadata.get("annotations");
+    let annotation = annotations.entry(SOURCE_RANGES_ANNOTATION);
+    if annotation.is_absent() {
+        return (Vec::new(), true);
+    }
+    let Some(text) = annotation.text() else { return (Vec::new(), false) };
+    if text.trim().is_empty() {
+        return (Vec::new(), true);
+    }
     for part in text.split(',') {
         match parse_network(part) {
             Some(range) => ranges.push(range),

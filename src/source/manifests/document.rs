@@ -56,16 +56,27 @@ impl<R: BufRead> Documents<R> {
     /// The next line with its end, as text.
     fn line(&mut self) -> Result<Option<String>, DocumentError> {
         let mut line = Vec::new();
-        if self.reader.read_until(b'\n', &mut line)? == 0 {
+        let mut ended = false;
+        while !ended {
+            let buffer = self.reader.fill_buf()?;
+            let end = buffer.iter().position(|byte| *byte == b'\n');
+            let piece = &buffer[..end.map_or(buffer.len(), |end| end + 1)];
+            ended = end.is_some() || piece.is_empty();
+            line.extend_from_slice(piece);
+            let length = piece.len();
+            self.reader.consume(length);
+            if self.lines == 0 && (line.starts_with(&[0xff, 0xfe]) || line.starts_with(&[0xfe, 0xff])) {
+                return Err(DocumentError::Utf16);
+            }
+            // at once: a binary file may be one line without an end
+            if line[line.len() - length..].contains(&0) {
+                return Err(DocumentError::Binary { line: self.lines + 1 });
+            }
+        }
+        if line.is_empty() {
             return Ok(None);
         }
         self.lines += 1;
-        if self.lines == 1 && (line.starts_with(&[0xff, 0xfe]) || line.starts_with(&[0xfe, 0xff])) {
-            return Err(DocumentError::Utf16);
-        }
-        if line.contains(&0) {
-            return Err(DocumentError::Binary { line: self.lines });
-        }
         let mut text = String::from_utf8(line).map_err(|_| DocumentError::NotUtf8 { line: self.lines })?;
         if self.lines == 1 && text.starts_with('\u{feff}') {
             text.remove(0);

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 /// A path that cannot be read at all.
@@ -72,17 +73,58 @@ pub fn is_manifest(path: &Path) -> bool {
     !hidden && matches!(extension, Some("yaml" | "yml" | "json"))
 }
 
-/// Opens a file, or standard input.
+/// The most that is read of a file, in bytes: two hundred thousand Services take less. What goes on beyond is no
+/// manifest but a stream without an end.
+const LONGEST: u64 = 1 << 30;
+
+/// Opens a file, or standard input. Reading beyond [`LONGEST`] bytes is an error.
+///
+/// # Errors
+/// Those of opening; a device is no file.
 pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     const BUFFER: usize = 64 << 10;
     Ok(if is_stdin(path) {
-        Box::new(BufReader::with_capacity(BUFFER, io::stdin().lock()))
+        Box::new(BufReader::with_capacity(BUFFER, Limited { reader: io::stdin().lock(), left: LONGEST }))
     } else {
-        Box::new(BufReader::with_capacity(BUFFER, File::open(path)?))
+        let file = File::open(path)?;
+        let kind = file.metadata()?.file_type();
+        if kind.is_char_device() || kind.is_block_device() {
+            return Err(io::Error::other("this is a device, not a file"));
+        }
+        Box::new(BufReader::with_capacity(BUFFER, Limited { reader: file, left: LONGEST }))
     })
+}
+
+/// A reader that is expected to end within so many bytes.
+struct Limited<R> {
+    reader: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.left = self.left.checked_sub(count as u64).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::FileTooLarge, format!("goes on beyond {} MiB", LONGEST >> 20))
+        })?;
+        Ok(count)
+    }
 }
 
 /// What a file is called in messages.
 pub fn display(path: &Path) -> String {
     if is_stdin(path) { "standard input".into() } else { path.display().to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_without_an_end_are_given_up() {
+        let read = |reader: &mut dyn Read| Limited { reader, left: 10 }.read_to_end(&mut Vec::new());
+        assert_eq!(read(&mut &b"0123456789"[..]).unwrap(), 10);
+        let error = read(&mut io::repeat(b'x')).unwrap_err();
+        assert_eq!(error.to_string(), "goes on beyond 1024 MiB");
+    }
 }
