@@ -22,8 +22,11 @@ pub fn measure(size: Size, row: &mut Row) -> anyhow::Result<()> {
     let slice = &snapshot.slices[0];
     let pod = SocketAddr::new(slice.endpoints[0].address, slice.ports[0].port);
     let targets = [pod, frontend(0), frontend(services.len() / 2), frontend(services.len() - 1)];
-    make_udp(size)?;
+    make_udp(size, false)?;
     let [direct, first, middle, last] = costs(targets)?;
+    make_udp(size, true)?;
+    let [direct_beside, counted_first, counted_middle, counted_last] = costs(targets)?;
+    row.counted = [counted_first, counted_middle, counted_last].map(|counted| counted / direct_beside);
     run("nft flush ruleset")?;
     // conntrack alone, as every node has it
     run(
@@ -36,12 +39,14 @@ pub fn measure(size: Size, row: &mut Row) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Loads the same cluster with UDP ports in place of TCP ones.
-fn make_udp(size: Size) -> anyhow::Result<()> {
+/// Loads the same cluster with UDP ports in place of TCP ones, whose connections are counted or not.
+fn make_udp(size: Size, counters: bool) -> anyhow::Result<()> {
+    use svcmap::config::ProxyConfig;
     use svcmap::netlink::CodecKind;
     use svcmap::nftables::program::Programmer;
     use svcmap::objects::Protocol;
     let (mut snapshot, config) = cluster(size);
+    let config = ProxyConfig { counters, ..config };
     for port in snapshot.services.iter_mut().flat_map(|service| &mut service.ports) {
         port.protocol = Protocol::Udp;
     }

@@ -93,6 +93,7 @@ pub fn measure(size: Size) -> anyhow::Result<Row> {
         bare: 0.0,
         direct: 0.0,
         connections: [0.0; 3],
+        counted: [0.0; 3],
     })
 }
 

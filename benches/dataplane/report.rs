@@ -52,9 +52,11 @@ pub struct Row {
     pub bare: f64,
     pub direct: f64,
     pub connections: [f64; 3],
+    /// The last three with counters, as multiples of a direct one beside them.
+    pub counted: [f64; 3],
 }
 
-const HEADER: [&str; 17] = [
+const HEADER: [&str; 18] = [
     "size",
     "elements",
     "plan",
@@ -72,6 +74,7 @@ const HEADER: [&str; 17] = [
     "kernel",
     "direct",
     "Service first/middle/last",
+    "counted",
 ];
 
 /// Prints what the columns are.
@@ -87,7 +90,7 @@ pub fn print_header() {
     println!(
         "to a pod, without a ruleset; Service: the same through the first, middle, last Service, as a multiple of it"
     );
-    println!("(and of a direct one with the ruleset loaded).\n");
+    println!("(and of a direct one with the ruleset loaded); counted: the latter with --counters.\n");
     println!("| {} |", HEADER.join(" | "));
     println!("|{}", " ---: |".repeat(HEADER.len()));
 }
@@ -98,7 +101,7 @@ pub fn print_row(row: &Row) {
     let pair = |(kernel, whole): (f64, f64)| format!("{} ({})", time(kernel), time(whole));
     let multiples = |base: f64| row.connections.map(|c| format!("{:.2}", c / base)).join("/");
     println!(
-        "| {} | {} | {} | {} | {} in {} | {} | {} | {} | {} | {} | {} | {} | {} | {:.1} MiB | {:.1} MiB | {} | {} ({}) |",
+        "| {} | {} | {} | {} | {} in {} | {} | {} | {} | {} | {} | {} | {} | {} | {:.1} MiB | {:.1} MiB | {} | {} ({}) | {} |",
         row.size,
         row.elements,
         time(row.plan),
@@ -118,6 +121,7 @@ pub fn print_row(row: &Row) {
         time(row.bare),
         multiples(row.bare),
         multiples(row.direct),
+        row.counted.map(|ratio| format!("{ratio:.2}")).join("/"),
     );
 }
 

@@ -52,6 +52,10 @@ pub struct ProxyFlags {
     /// Where node ports are served: prefixes of the node's addresses, or `primary` (the default)
     #[arg(long, value_name = "CIDR[,CIDR…]", value_delimiter = ',')]
     pub nodeport_addresses: Vec<String>,
+
+    /// Count the new connections of every Service, for `svcmap top`
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub counters: Option<bool>,
 }
 
 fn node_name(text: &str) -> Result<String, String> {

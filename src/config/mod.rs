@@ -62,6 +62,8 @@ pub struct ProxyConfig {
     pub masquerade_bit: u8,
     /// `nodePortAddresses`.
     pub node_port_addresses: NodePortAddresses,
+    /// `--counters`: whether new connections are counted.
+    pub counters: bool,
 }
 
 impl Default for ProxyConfig {
@@ -74,6 +76,7 @@ impl Default for ProxyConfig {
             masquerade_all: false,
             masquerade_bit: 14,
             node_port_addresses: NodePortAddresses::default(),
+            counters: false,
         }
     }
 }

@@ -135,8 +135,17 @@ impl Chains<'_> {
     }
 
     fn dispatch(&self) -> Vec<RuleBuilder> {
-        let node_ports = self.rule().destination_in(Map::NodePortIps).destination_not_loopback();
-        vec![self.rule().vmap(Map::Services, true), node_ports.destination_local().vmap(Map::NodePorts, false)]
+        let node_port = || {
+            let on_node = self.rule().destination_in(Map::NodePortIps).destination_not_loopback();
+            on_node.destination_local()
+        };
+        let mut rules = vec![self.rule().vmap(Map::Services, true), node_port().vmap(Map::NodePorts, false)];
+        if self.node.counters {
+            // rules of their own: a set that is still being filled must not keep anyone from an endpoint
+            rules.insert(0, self.rule().frontend_in(Map::Connections, true));
+            rules.insert(2, node_port().frontend_in(Map::NodePortConnections, false));
+        }
+        rules
     }
 
     fn sticky(&self, id: AffinityId, side: Side, how: Stickiness, affinity: AffinityRules) -> Vec<RuleBuilder> {
@@ -199,7 +208,7 @@ impl Chains<'_> {
             Base::GuardPrerouting | Base::GuardOutput => vec![
                 self.rule()
                     .new_connection()
-                    .frontend_in(Map::Firewalled)
+                    .frontend_in(Map::Firewalled, true)
                     .frontend_and_source_not_in(Map::Allowed)
                     .drop(),
             ],

@@ -183,7 +183,15 @@ pub fn pieces(ops: &[Op], limits: Limits) -> Vec<Cow<'_, [Op]>> {
 }
 
 fn is_verdict(set: &SetRef) -> bool {
-    let data = [Map::Endpoints, Map::NodePortEndpoints, Map::ClusterIps, Map::Hairpin, Map::Allowed];
+    let data = [
+        Map::Endpoints,
+        Map::NodePortEndpoints,
+        Map::Connections,
+        Map::NodePortConnections,
+        Map::ClusterIps,
+        Map::Hairpin,
+        Map::Allowed,
+    ];
     !data.iter().any(|map| set.name == map.name())
 }
 

@@ -32,12 +32,14 @@ pub fn ports(family: Family, elements: &[Element], timeouts: &BTreeMap<AffinityI
             cluster: Vec::new(),
             local: Vec::new(),
             affinity: None,
+            counted: false,
         });
         if port.protocol != place.protocol() {
             continue;
         }
         port.frontends.push(index.frontend(*place, verdicts));
         index.pools(*place, port);
+        port.counted |= index.counted.contains(place);
         if let Some(Value::Goto(Chain::Sticky(id, ..))) = verdicts.service
             && id == AffinityId::new(name, port.protocol)
         {
@@ -88,6 +90,7 @@ struct Index<'a> {
     slots: HashMap<Place, BTreeMap<u32, (IpAddr, u16)>>,
     sources: HashMap<Place, BTreeSet<IpNet>>,
     firewalled: HashSet<Place>,
+    counted: HashSet<Place>,
     cluster_ips: HashSet<IpAddr>,
     local: HashSet<IpAddr>,
 }
@@ -100,6 +103,7 @@ impl<'a> Index<'a> {
             slots: HashMap::new(),
             sources: HashMap::new(),
             firewalled: HashSet::new(),
+            counted: HashSet::new(),
             cluster_ips: HashSet::new(),
             local: HashSet::new(),
         };
@@ -133,6 +137,7 @@ impl<'a> Index<'a> {
             Map::NoEndpoints | Map::NodePortNoEndpoints => verdicts.none = Some(value),
             Map::Unpinned | Map::NodePortUnpinned => verdicts.unpinned = Some(value),
             Map::Firewalled => drop(self.firewalled.insert(place)),
+            Map::Connections | Map::NodePortConnections => drop(self.counted.insert(place)),
             _ => return,
         }
         // Services and no-endpoints say whose frontend it is; source ranges alone make none

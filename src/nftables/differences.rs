@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use ipnet::IpNet;
 use serde::Serialize;
 
 use super::names::Map;
-use super::owner;
 use super::program::Preview;
 use super::ranges::{self, RANGE_SETS};
 use super::read::typed_element;
 use super::rule::nf_family;
 use super::state::State;
-use crate::netlink::model::{Element, NfFamily, Op};
+use super::{element, lower, owner};
+use crate::netlink::model::{Chain, Element, NfFamily, Op, Set, Table};
 use crate::objects::Family;
 
 /// One difference between what is wanted and what the kernel holds.
@@ -29,20 +30,30 @@ pub struct Difference {
 
 /// What a preview comes to. `after` is the state with the plan applied.
 pub fn of(preview: &Preview, after: &State) -> Vec<Difference> {
-    let mut elements: BTreeMap<(NfFamily, Map, Vec<u8>), Change> = BTreeMap::new();
+    let mut elements = Elements::new();
     let mut differences = Vec::new();
+    // the families whose tables are made again, with larger maps
+    let mut remade = Vec::new();
     for op in &preview.ops {
+        if let Some(family) = remade_by(op, &preview.before) {
+            remade.push(family);
+            add_old(&preview.before, family, &mut elements);
+        }
         let (set, list, added) = match op {
             Op::AddElements { set, elements } => (set, elements, true),
             Op::DeleteElements { set, elements } => (set, elements, false),
             other => {
-                differences.extend(of_object(other, &preview.before));
+                differences.extend(of_object(other, &preview.before, &remade));
                 continue;
             }
         };
         let (Ok(map), Some(family)) = (set.name.parse::<Map>(), family_of(set.family)) else { continue };
         if RANGE_SETS.contains(&map) {
-            differences.extend(of_prefixes(map, family, list, added));
+            let kept = |prefix: &IpNet| {
+                remade.contains(&family) && ranges::prefixes(map, family, preview.before.node()).contains(prefix)
+            };
+            differences
+                .extend(of_prefixes(map, family, list, added).filter(|(prefix, _)| !kept(prefix)).map(|(_, d)| d));
             continue;
         }
         for element in list {
@@ -58,6 +69,9 @@ pub fn of(preview: &Preview, after: &State) -> Vec<Difference> {
     differences.sort();
     differences
 }
+
+/// By family, map and key.
+type Elements = BTreeMap<(NfFamily, Map, Vec<u8>), Change>;
 
 #[derive(Default)]
 struct Change {
@@ -79,21 +93,54 @@ impl Change {
     }
 }
 
+/// The family whose table, one of this version, is made again by this and what follows.
+fn remade_by(op: &Op, before: &State) -> Option<Family> {
+    match op {
+        Op::DeleteTable { family, .. } => family_of(*family).filter(|family| before.tables(*family).exists),
+        _ => None,
+    }
+}
+
+/// Notes what a table holds that is going to be made again: most of it comes back.
+fn add_old(before: &State, family: Family, elements: &mut Elements) {
+    let nf = nf_family(family);
+    let mut add = |element: element::Element| {
+        let change = elements.entry((nf, element.map, element.to_wire().key.to_vec())).or_default();
+        change.owner = element.owner.as_ref().map(ToString::to_string);
+        change.old = Some(element.to_string());
+    };
+    for port in before.ports().filter(|port| port.id.family == family) {
+        lower::for_each_own_element(port, &mut add);
+    }
+    before.tables(family).shared.keys().for_each(|shared| add((*shared).into()));
+}
+
 /// Elements of sets of prefixes come two for each.
-fn of_prefixes(map: Map, family: Family, elements: &[Element], added: bool) -> impl Iterator<Item = Difference> {
+fn of_prefixes(
+    map: Map,
+    family: Family,
+    elements: &[Element],
+    added: bool,
+) -> impl Iterator<Item = (IpNet, Difference)> {
     let sign = if added { '+' } else { '-' };
     let prefixes = ranges::from_wire(family, elements).unwrap_or_default();
-    prefixes.into_iter().map(move |prefix| Difference {
-        service: None,
-        family: nf_family(family).name(),
-        sign,
-        what: format!("{map} {{ {prefix} }}"),
+    prefixes.into_iter().map(move |prefix| {
+        let what = format!("{map} {{ {prefix} }}");
+        (prefix, Difference { service: None, family: nf_family(family).name(), sign, what })
     })
 }
 
 /// Chains whose rules differ are emptied first: the flush stands for all of it.
-fn of_object(op: &Op, before: &State) -> Option<Difference> {
+fn of_object(op: &Op, before: &State, remade: &[Family]) -> Option<Difference> {
+    let is_remade = |family: NfFamily| family_of(family).is_some_and(|family| remade.contains(&family));
+    let had = |chain: &Chain| {
+        let tables = family_of(chain.family).map(|family| before.tables(family));
+        chain.name.parse().is_ok_and(|name| tables.is_some_and(|tables| tables.chains.contains_key(&name)))
+    };
     let (family, sign, what) = match op {
+        Op::AddTable(Table { family, .. }) | Op::AddSet(Set { family, .. }) if is_remade(*family) => return None,
+        Op::AddChain(chain) if is_remade(chain.family) && had(chain) => return None,
+        Op::DeleteTable { family, name } if is_remade(*family) => (*family, '~', format!("table {name}: larger maps")),
         Op::AddTable(table) if family_of(table.family).is_some_and(|family| before.tables(family).exists) => {
             (table.family, '~', format!("table {}: is dormant", table.name))
         }

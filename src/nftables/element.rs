@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
+use super::maps;
 use super::names::{Chain, Map};
 use crate::netlink::model::{self, Bytes};
 use crate::objects::{Family, Protocol};
@@ -106,10 +107,13 @@ impl Element {
     }
 }
 
-/// As it stands between the braces of `elements = { … }`.
+/// As it stands between the braces of `elements = { … }`, before anything was counted.
 impl fmt::Display for Element {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.key.fmt(f)?;
+        if maps::counts(self.map) {
+            f.write_str(" counter packets 0 bytes 0")?;
+        }
         if let Some(owner) = self.owner.as_ref().filter(|_| self.is_commented()) {
             write!(f, " comment \"{owner}\"")?;
         }
@@ -158,15 +162,20 @@ impl Key {
     pub fn from_bytes(map: Map, family: Family, key: &[u8], key_end: Option<&[u8]>) -> Option<Key> {
         let mut parts = Parts { family, rest: key };
         let key = match map {
-            Map::Services | Map::ShortCircuit | Map::NoEndpoints | Map::Unpinned | Map::Learn | Map::Firewalled => {
-                Key::Frontend(parts.ip()?, parts.protocol()?, parts.port()?)
-            }
+            Map::Services
+            | Map::ShortCircuit
+            | Map::NoEndpoints
+            | Map::Unpinned
+            | Map::Learn
+            | Map::Connections
+            | Map::Firewalled => Key::Frontend(parts.ip()?, parts.protocol()?, parts.port()?),
             Map::Endpoints => Key::FrontendSlot(parts.ip()?, parts.protocol()?, parts.port()?, parts.slot()?),
             Map::NodePorts
             | Map::NodePortShortCircuit
             | Map::NodePortNoEndpoints
             | Map::NodePortUnpinned
-            | Map::NodePortLearn => Key::NodePort(parts.protocol()?, parts.port()?),
+            | Map::NodePortLearn
+            | Map::NodePortConnections => Key::NodePort(parts.protocol()?, parts.port()?),
             Map::NodePortEndpoints => Key::NodePortSlot(parts.protocol()?, parts.port()?, parts.slot()?),
             Map::ClusterIps => Key::Address(parts.ip()?),
             Map::Hairpin => {

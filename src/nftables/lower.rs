@@ -55,6 +55,7 @@ pub fn count(port: &PortPlan, sign: isize, counts: &mut PerMap<isize>) {
         add(maps.services, usize::from(endpoints > 0));
         add(maps.short_circuit, usize::from(frontend.short_circuit && cluster > 0));
         add(maps.no_endpoints, usize::from(frontend.no_endpoints.is_some()));
+        add(maps.connections, usize::from(port.counted));
         let sticks = usize::from(port.affinity.is_some() && endpoints > 0);
         add(maps.unpinned, sticks);
         add(maps.learn, sticks);
@@ -84,6 +85,7 @@ struct Maps {
     no_endpoints: Map,
     unpinned: Map,
     learn: Map,
+    connections: Map,
 }
 
 static BY_ADDRESS: Maps = Maps {
@@ -93,6 +95,7 @@ static BY_ADDRESS: Maps = Maps {
     no_endpoints: Map::NoEndpoints,
     unpinned: Map::Unpinned,
     learn: Map::Learn,
+    connections: Map::Connections,
 };
 
 static BY_NODE_PORT: Maps = Maps {
@@ -102,6 +105,7 @@ static BY_NODE_PORT: Maps = Maps {
     no_endpoints: Map::NodePortNoEndpoints,
     unpinned: Map::NodePortUnpinned,
     learn: Map::NodePortLearn,
+    connections: Map::NodePortConnections,
 };
 
 fn maps_of(address: FrontendAddress) -> (Side, &'static Maps) {
@@ -132,6 +136,9 @@ impl Lowering<'_> {
                 Verdict::Drop => Value::Drop,
             };
             self.push(maps.no_endpoints, key, value);
+        }
+        if self.port.counted {
+            self.push(maps.connections, key, Value::None);
         }
         self.sources(frontend, key);
     }

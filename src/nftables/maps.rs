@@ -8,7 +8,7 @@ use std::fmt;
 
 use super::names::{Map, TABLE};
 use super::rule::nf_family;
-use crate::netlink::model::{self, VERDICT_TYPE, set_flags};
+use crate::netlink::model::{self, Expr, VERDICT_TYPE, set_flags};
 use crate::objects::Family;
 use crate::plan::PoolKind;
 
@@ -55,7 +55,8 @@ fn declaration(map: Map) -> Declaration {
         Map::NodePortEndpoints => (&[Part::L4Proto, Part::Dport, Part::Slot], ENDPOINT, 0),
         Map::ClusterIps => (&[Part::Daddr], ValueKind::None, 0),
         Map::Hairpin => (&[Part::Saddr, Part::Daddr], ValueKind::None, 0),
-        Map::Firewalled => (FRONTEND, ValueKind::None, 0),
+        Map::Firewalled | Map::Connections => (FRONTEND, ValueKind::None, 0),
+        Map::NodePortConnections => (NODE_PORT, ValueKind::None, 0),
         Map::Allowed => (&[Part::Daddr, Part::L4Proto, Part::Dport, Part::Saddr], ValueKind::None, set_flags::INTERVAL),
         Map::PodCidrs => (&[Part::Saddr], ValueKind::None, set_flags::INTERVAL),
         Map::ServiceCidrs | Map::NodePortIps => (&[Part::Daddr], ValueKind::None, set_flags::INTERVAL),
@@ -72,6 +73,12 @@ fn declaration(map: Map) -> Declaration {
 pub fn is_sized(map: Map) -> bool {
     let declaration = declaration(map);
     declaration.flags & (set_flags::INTERVAL | set_flags::EVAL) == 0
+}
+
+/// Whether the elements of the map count what they match. They all do, so that the map is declared so: nft 1.0.6 does
+/// not load counters into one that is not.
+pub fn counts(map: Map) -> bool {
+    matches!(map, Map::Connections | Map::NodePortConnections)
 }
 
 /// The declaration as the netlink layer wants it.
@@ -103,7 +110,7 @@ pub fn to_wire(map: Map, family: Family, size: Option<u32>) -> model::Set {
         concat: if concatenated_range { key.iter().map(|p| p.len(family) as u8).collect() } else { Vec::new() },
         timeout_ms: None,
         userdata: userdata(key, value, family),
-        exprs: Vec::new(),
+        exprs: if counts(map) { vec![Expr::Counter { packets: 0, bytes: 0 }] } else { Vec::new() },
     }
 }
 
@@ -124,6 +131,9 @@ pub fn to_text(map: Map, family: Family, size: Option<u32>) -> Vec<String> {
     }
     if flags & set_flags::EVAL != 0 {
         lines.push("flags dynamic,timeout".into());
+    }
+    if counts(map) {
+        lines.push("counter".into());
     }
     lines
 }

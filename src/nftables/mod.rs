@@ -7,6 +7,7 @@
 
 pub mod chains;
 pub mod clients;
+pub mod counts;
 pub mod cut;
 pub mod decode;
 pub mod differences;

@@ -60,6 +60,10 @@ pub enum Map {
     Learn,
     /// The same for node ports.
     NodePortLearn,
+    /// Frontends whose new connections are counted.
+    Connections,
+    /// The same for node ports.
+    NodePortConnections,
     /// The ClusterIPs in use.
     ClusterIps,
     /// Addresses of endpoints on this node, twice: a pod that reaches itself through its Service.
@@ -82,7 +86,7 @@ pub enum Map {
 
 impl Map {
     /// Those that are always there, in the order in which they are made and listed.
-    pub const CONSTANT: [Map; 19] = [
+    pub const CONSTANT: [Map; 21] = [
         Map::Services,
         Map::NodePorts,
         Map::Endpoints,
@@ -95,6 +99,8 @@ impl Map {
         Map::NodePortUnpinned,
         Map::Learn,
         Map::NodePortLearn,
+        Map::Connections,
+        Map::NodePortConnections,
         Map::ClusterIps,
         Map::Hairpin,
         Map::Firewalled,
@@ -124,13 +130,15 @@ impl Map {
             Map::NodePortUnpinned => 9,
             Map::Learn => 10,
             Map::NodePortLearn => 11,
-            Map::ClusterIps => 12,
-            Map::Hairpin => 13,
-            Map::Firewalled => 14,
-            Map::Allowed => 15,
-            Map::PodCidrs => 16,
-            Map::ServiceCidrs => 17,
-            Map::NodePortIps => 18,
+            Map::Connections => 12,
+            Map::NodePortConnections => 13,
+            Map::ClusterIps => 14,
+            Map::Hairpin => 15,
+            Map::Firewalled => 16,
+            Map::Allowed => 17,
+            Map::PodCidrs => 18,
+            Map::ServiceCidrs => 19,
+            Map::NodePortIps => 20,
             Map::Affinity(..) | Map::AffinityPort(..) => return None,
         })
     }
@@ -177,6 +185,8 @@ impl fmt::Display for Map {
             Map::NodePortUnpinned => "nodeport-unpinned",
             Map::Learn => "learn",
             Map::NodePortLearn => "nodeport-learn",
+            Map::Connections => "connections",
+            Map::NodePortConnections => "nodeport-connections",
             Map::ClusterIps => "cluster-ips",
             Map::Hairpin => "hairpin",
             Map::Firewalled => "firewalled",

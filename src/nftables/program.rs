@@ -10,7 +10,7 @@ use super::names::Map;
 use super::read::{self, Reading};
 use super::state::State;
 use super::transaction::{Draft, Transaction, set_ref};
-use super::{clients, owner};
+use super::{clients, counts, owner};
 use crate::netlink::model::{Op, Table};
 use crate::netlink::{CodecKind, CommitError, Connection, ReadError};
 use crate::objects::{Family, Protocol};
@@ -287,6 +287,7 @@ impl Programmer {
     fn send(&mut self, mut transaction: Transaction, applied: &mut Applied) -> Result<(), SyncError> {
         let carried = clients::carried(&mut self.connection, &transaction.carry)?;
         transaction.ops.extend(carried);
+        counts::carry(&mut self.connection, &transaction.counts, &mut transaction.ops)?;
         let forget = std::mem::take(&mut transaction.forget);
         let planned = transaction.ops.len();
         let mut attempt = 1;

@@ -278,9 +278,9 @@ impl RuleBuilder {
         self
     }
 
-    /// `daddr . meta l4proto . th dport @set`.
-    pub fn frontend_in(mut self, set: Map) -> Self {
-        let (key, _) = self.frontend_key(true);
+    /// `daddr . meta l4proto . th dport @set`, or without the address for node ports.
+    pub fn frontend_in(mut self, set: Map, with_address: bool) -> Self {
+        let (key, _) = self.frontend_key(with_address);
         self.lookup(0, set, None, false);
         self.say(format!("{key} @{set}"));
         self

@@ -290,10 +290,13 @@ impl Tables {
         }
     }
 
-    /// Deletes the table. What rules learned is carried over to the one that is made in its place.
+    /// Deletes the table. What rules learned and counted is carried over to the one that is made in its place.
     fn clear(&mut self, family: Family, draft: &mut Draft) {
         for map in self.affinity.values().flat_map(|affinity| &affinity.maps) {
             draft.carry(family, *map);
+        }
+        for map in Map::CONSTANT.into_iter().filter(|map| maps::counts(*map)) {
+            draft.carry_counts(family, map);
         }
         draft.delete_table(family);
         *self = Tables { fill: std::mem::take(&mut self.fill), ..Tables::default() };

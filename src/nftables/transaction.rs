@@ -26,6 +26,8 @@ pub struct Transaction {
     pub forget: Vec<Forget>,
     /// Maps whose learned entries have to be carried over, since the transaction makes their table again.
     pub carry: Vec<SetRef>,
+    /// Sets whose counts have to be carried over, for the same reason.
+    pub counts: Vec<SetRef>,
 }
 
 /// Endpoints whose clients have to be forgotten, of one pool of one Service port.
@@ -96,6 +98,7 @@ pub(super) struct Draft {
     unused: Vec<Op>,
     forget: Vec<Forget>,
     carry: Vec<SetRef>,
+    counts: Vec<SetRef>,
     /// Leaves out the elements that lead packets somewhere.
     without_verdicts: bool,
 }
@@ -129,7 +132,7 @@ impl Draft {
             }));
         }
         ops.extend(self.unused);
-        Transaction { ops, forget: self.forget, carry: self.carry }
+        Transaction { ops, forget: self.forget, carry: self.carry, counts: self.counts }
     }
 
     /// An operation that comes before the elements.
@@ -235,5 +238,9 @@ impl Draft {
 
     pub(super) fn carry(&mut self, family: Family, map: Map) {
         self.carry.push(set_ref(family, map));
+    }
+
+    pub(super) fn carry_counts(&mut self, family: Family, map: Map) {
+        self.counts.push(set_ref(family, map));
     }
 }

@@ -45,6 +45,8 @@ pub struct NodePlan {
     pub service_cidrs: Vec<IpNet>,
     /// The node's own address of each family (rows F2, F8).
     pub node_ips: Vec<IpAddr>,
+    /// Whether new connections are counted, see [`PortPlan::counted`](super::PortPlan::counted).
+    pub counters: bool,
 }
 
 impl NodePlan {
@@ -67,6 +69,7 @@ impl Default for NodePlan {
             node_port_addresses: Vec::new(),
             service_cidrs: Vec::new(),
             node_ips: Vec::new(),
+            counters: false,
         }
     }
 }

@@ -82,6 +82,8 @@ pub struct PortPlan {
     pub local: Vec<Endpoint>,
     /// Session affinity by client address, and for how many seconds after the client's last new connection.
     pub affinity: Option<u32>,
+    /// Whether its new connections are counted, frontend by frontend.
+    pub counted: bool,
 }
 
 impl PortPlan {

@@ -34,8 +34,9 @@ impl Context {
     }
 
     /// Whether Services can mean something else in the other context: only the zone (row C8), the node's name
-    /// (rows A10, C9) and its addresses (row F8) reach into the plans of Services.
+    /// (rows A10, C9), its addresses (row F8) and whether connections are counted reach into the plans of Services.
     pub fn changes_services(&self, other: &Context) -> bool {
-        self.node_name != other.node_name || self.zone != other.zone || self.node.node_ips != other.node.node_ips
+        let reaching = |context: &Context| (context.node.node_ips.clone(), context.node.counters);
+        self.node_name != other.node_name || self.zone != other.zone || reaching(self) != reaching(other)
     }
 }

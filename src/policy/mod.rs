@@ -48,7 +48,7 @@ pub fn plan_uncontested(
             frontends.retain(|frontend| wins(&Claim::new(family, served.port.protocol, frontend.address)));
             if !frontends.is_empty() {
                 let pools = endpoints::pools(context, service, served.port, family, slices);
-                plans.push(port_plan(service, served.port, family, frontends, pools));
+                plans.push(port_plan(context, service, served.port, family, frontends, pools));
             }
         }
     }
@@ -58,6 +58,7 @@ pub fn plan_uncontested(
 /// Puts frontends and endpoints together: says what happens where there is no endpoint (rows C5, C12–C14), and leaves
 /// out the endpoints that nobody asks for (rows C1, C2).
 fn port_plan(
+    context: &Context,
     service: &Service,
     port: &ServicePort,
     family: Family,
@@ -91,5 +92,6 @@ fn port_plan(
         cluster,
         local,
         affinity: service.affinity,
+        counted: context.node.counters,
     }
 }

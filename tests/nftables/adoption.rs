@@ -1,8 +1,10 @@
 //! Restarts, damage, and other programs' tables.
 
+use std::collections::BTreeSet;
+
 use super::support::{apply, assert_same, config, listing, nft, plan, rich_cluster, sorted_listing};
 use svcmap::netlink::CodecKind;
-use svcmap::nftables::differences;
+use svcmap::nftables::differences::{self, Difference};
 use svcmap::nftables::program::{Programmer, Rest};
 
 netns_test! {
@@ -106,6 +108,24 @@ netns_test! {
             assert_eq!(told, expected, "{damage}");
             programmer = apply(whole.clone());
         }
+    }
+}
+
+netns_test! {
+    fn larger_maps_are_one_difference() {
+        let many = plan(rich_cluster(4000), config());
+        let few = (many.0.clone(), many.1[..40].to_vec());
+        let mut programmer = apply(few.clone());
+        let preview = programmer.preview(many.0, many.1).unwrap();
+        let before: BTreeSet<_> = few.1.iter().map(|port| port.id.name.to_string()).collect();
+        let differences = differences::of(&preview, programmer.state());
+        let told = "~ table svcmap: larger maps";
+        let of_old = |d: &&Difference| d.service.as_ref().is_some_and(|name| before.contains(name));
+        assert_eq!(differences.iter().filter(|d| format!("{} {}", d.sign, d.what) == told).count(), 2);
+        assert_eq!(differences.iter().filter(of_old).collect::<Vec<_>>(), Vec::<&Difference>::new());
+        let kinds = ["map ", "set ", "table svcmap is", "pod-cidrs", "chain dispatch"];
+        let needless = differences.iter().filter(|d| d.service.is_none() && kinds.iter().any(|k| d.what.starts_with(k)));
+        assert_eq!(needless.collect::<Vec<_>>(), Vec::<&Difference>::new());
     }
 }
 

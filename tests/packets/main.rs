@@ -9,6 +9,7 @@ mod commands;
 #[path = "../common/mod.rs"]
 mod common;
 mod conntrack;
+mod counters;
 mod daemon;
 mod fixture;
 mod ground;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
     trials.extend(affinity::trials());
     trials.extend(conntrack::trials());
     trials.extend(commands::trials());
+    trials.extend(counters::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

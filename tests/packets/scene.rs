@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use svcmap::config::ProxyConfig;
 use svcmap::lab::{Answer, Lab, Listen, Outcome, Place, Server};
 use svcmap::nftables::program::Applied;
 use svcmap::objects::{Family, Protocol};
@@ -55,7 +56,12 @@ impl Scene<'_> {
 
     /// Replaces the proxy by another, which has to read from the kernel what there is.
     pub fn restart(&mut self) -> Result<()> {
-        self.proxy = Proxy::start(self.lab, NodeSettings::default().config(self.stack))?;
+        self.restart_with(NodeSettings::default().config(self.stack))
+    }
+
+    /// The same, with another configuration.
+    pub fn restart_with(&mut self, config: ProxyConfig) -> Result<()> {
+        self.proxy = Proxy::start(self.lab, config)?;
         Ok(())
     }
 

@@ -69,6 +69,7 @@ impl NodeSettings {
                 None => NodePortAddresses::Primary,
                 Some(list) => NodePortAddresses::Networks(networks(&list.split(',').collect::<Vec<_>>())),
             },
+            ..ProxyConfig::default()
         }
     }
 
