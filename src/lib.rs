@@ -15,4 +15,5 @@ pub mod plan;
 pub mod policy;
 pub mod source;
 pub mod sync;
+pub mod top;
 pub mod tracker;

@@ -13,6 +13,7 @@ mod input;
 mod output;
 mod render;
 mod run;
+mod top;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,8 @@ enum Command {
     Render(render::Args),
     /// Compare what the input wants with what the kernel holds
     Diff(diff::Args),
+    /// Show new connections and endpoints of every Service, live
+    Top(top::Args),
     /// Remove what svcmap made, and nothing else
     Cleanup(cleanup::Args),
     /// Print a synthetic cluster as manifests
@@ -62,6 +65,7 @@ pub fn main() -> ExitCode {
         Command::Apply(args) => output::finish(apply::run(&args)),
         Command::Render(args) => output::finish(render::run(&args)),
         Command::Diff(args) => output::finish(diff::run(&args)),
+        Command::Top(args) => output::finish(top::run(&args)),
         Command::Cleanup(args) => output::finish(cleanup::run(&args)),
         Command::Generate(args) => output::finish(generate::run(&args)),
         Command::Demo(args) => output::finish(demo::run(&args)),

@@ -71,6 +71,11 @@ impl State {
         self.ports.get(id)
     }
 
+    /// The families whose tables are there.
+    pub fn families(&self) -> impl Iterator<Item = Family> {
+        Family::BOTH.into_iter().filter(|family| self.tables(*family).exists)
+    }
+
     /// The node's plan as it is programmed.
     pub fn node(&self) -> &NodePlan {
         &self.node

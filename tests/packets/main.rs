@@ -15,6 +15,7 @@ mod fixture;
 mod ground;
 mod proxy;
 mod scene;
+mod top;
 
 use std::process::ExitCode;
 
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     trials.extend(conntrack::trials());
     trials.extend(commands::trials());
     trials.extend(counters::trials());
+    trials.extend(top::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
