@@ -78,6 +78,7 @@ fn service() -> impl Strategy<Value = Service> {
             health_check_node_port: 0,
             selector: Vec::new(),
             publish_not_ready: false,
+            pass_without_endpoints: None,
         }
     })
 }

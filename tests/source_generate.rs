@@ -76,6 +76,7 @@ fn every_field_reads_back() {
             .map(|(k, v)| (k.into(), v.into()))
             .to_vec(),
         publish_not_ready: true,
+        pass_without_endpoints: Some(true),
     };
     let bare = Service {
         key: ServiceKey::new("default", "bare"),
@@ -93,6 +94,7 @@ fn every_field_reads_back() {
         health_check_node_port: 0,
         selector: vec![],
         publish_not_ready: false,
+        pass_without_endpoints: Some(false),
     };
     let headless =
         Service { key: ServiceKey::new("default", "headless"), kind: ServiceType::ClusterIp, ..bare.clone() };

@@ -42,6 +42,7 @@ fn service(number: u32) -> Service {
         health_check_node_port: 0,
         selector: vec![("app.kubernetes.io/name".into(), format!("some-service-{number}").into())],
         publish_not_ready: false,
+        pass_without_endpoints: None,
     }
 }
 

@@ -53,6 +53,11 @@ pub struct ProxyFlags {
     #[arg(long, value_name = "CIDR[,CIDR…]", value_delimiter = ',')]
     pub nodeport_addresses: Vec<String>,
 
+    /// Leave connections alone that find no endpoint behind an external IP or a load balancer's, instead of refusing or
+    /// dropping them; a Service says so for itself with the annotation svcmap.io/no-endpoints: pass, or refuse
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub pass_without_endpoints: Option<bool>,
+
     /// Count the new connections of every Service, for `svcmap top`
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub counters: Option<bool>,

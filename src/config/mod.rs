@@ -62,6 +62,8 @@ pub struct ProxyConfig {
     pub masquerade_bit: u8,
     /// `nodePortAddresses`.
     pub node_port_addresses: NodePortAddresses,
+    /// `--pass-without-endpoints`: whether connections to external addresses that find no endpoint are left alone.
+    pub pass_without_endpoints: bool,
     /// `--counters`: whether new connections are counted.
     pub counters: bool,
 }
@@ -76,6 +78,7 @@ impl Default for ProxyConfig {
             masquerade_all: false,
             masquerade_bit: 14,
             node_port_addresses: NodePortAddresses::default(),
+            pass_without_endpoints: false,
             counters: false,
         }
     }

@@ -170,6 +170,7 @@ impl<'a> Index<'a> {
         };
         let no_endpoints = verdicts.none.map(|value| match value {
             Value::Drop => Verdict::Drop,
+            Value::Accept => Verdict::Pass,
             _ => Verdict::Reject,
         });
         let sources = self.firewalled.contains(&place).then(|| {

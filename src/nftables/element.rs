@@ -43,6 +43,8 @@ pub enum Value {
     Jump(Chain),
     /// The packet is dropped.
     Drop,
+    /// The packet is left alone.
+    Accept,
 }
 
 /// An element of one of the table's maps or sets.
@@ -123,6 +125,7 @@ impl fmt::Display for Element {
             Value::Goto(chain) => write!(f, " : goto {chain}"),
             Value::Jump(chain) => write!(f, " : jump {chain}"),
             Value::Drop => f.write_str(" : drop"),
+            Value::Accept => f.write_str(" : accept"),
         }
     }
 }
@@ -229,6 +232,7 @@ impl Value {
             Value::Goto(chain) => model::Data::Verdict(model::Verdict::Goto(chain.name())),
             Value::Jump(chain) => model::Data::Verdict(model::Verdict::Jump(chain.name())),
             Value::Drop => model::Data::Verdict(model::Verdict::Drop),
+            Value::Accept => model::Data::Verdict(model::Verdict::Accept),
         }
     }
 
@@ -244,20 +248,21 @@ impl Value {
             model::Data::Verdict(model::Verdict::Goto(chain)) => Some(Value::Goto(chain.parse().ok()?)),
             model::Data::Verdict(model::Verdict::Jump(chain)) => Some(Value::Jump(chain.parse().ok()?)),
             model::Data::Verdict(model::Verdict::Drop) => Some(Value::Drop),
+            model::Data::Verdict(model::Verdict::Accept) => Some(Value::Accept),
             model::Data::Verdict(_) => None,
         }
     }
 
     /// Whether it leads packets somewhere.
     pub fn is_verdict(self) -> bool {
-        matches!(self, Value::Goto(_) | Value::Jump(_) | Value::Drop)
+        matches!(self, Value::Goto(_) | Value::Jump(_) | Value::Drop | Value::Accept)
     }
 
     /// The chain that a verdict names.
     pub fn chain(self) -> Option<Chain> {
         match self {
             Value::Goto(chain) | Value::Jump(chain) => Some(chain),
-            Value::None | Value::Endpoint(..) | Value::Drop => None,
+            Value::None | Value::Endpoint(..) | Value::Drop | Value::Accept => None,
         }
     }
 }
@@ -379,6 +384,7 @@ mod tests {
             (Family::V4, Value::Goto(Chain::Refuse)),
             (Family::V4, Value::Jump(Chain::Dispatch)),
             (Family::V4, Value::Drop),
+            (Family::V6, Value::Accept),
         ] {
             assert_eq!(Value::from_wire(family, &value.to_wire()), Some(value));
         }

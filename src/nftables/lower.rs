@@ -134,6 +134,7 @@ impl Lowering<'_> {
             let value = match verdict {
                 Verdict::Reject => Value::Goto(Chain::Refuse),
                 Verdict::Drop => Value::Drop,
+                Verdict::Pass => Value::Accept,
             };
             self.push(maps.no_endpoints, key, value);
         }

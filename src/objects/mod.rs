@@ -10,7 +10,7 @@ mod slice;
 
 pub use address::{Family, FamilyOf, Protocol, parse_address, parse_network};
 pub use node::Node;
-pub use service::{Service, ServiceKey, ServicePort, ServiceType, Target, TrafficPolicy};
+pub use service::{NO_ENDPOINTS_ANNOTATION, Service, ServiceKey, ServicePort, ServiceType, Target, TrafficPolicy};
 pub use slice::{Conditions, Endpoint, EndpointSlice, Hints, SliceKey, SlicePort};
 
 /// A Kubernetes name, namespace, label key or label value; up to 24 bytes of it are stored inline.

@@ -54,6 +54,9 @@ pub enum TrafficPolicy {
     Local,
 }
 
+/// The annotation of a Service that says what becomes of connections that find no endpoint; svcmap's own.
+pub const NO_ENDPOINTS_ANNOTATION: &str = "svcmap.io/no-endpoints";
+
 /// A Service. Lists keep the order of the object; addresses of both families stand side by side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
@@ -87,6 +90,9 @@ pub struct Service {
     pub selector: Vec<(Name, Name)>,
     /// `spec.publishNotReadyAddresses`; only used to make endpoints from Pods.
     pub publish_not_ready: bool,
+    /// The annotation `svcmap.io/no-endpoints`: whether connections to external addresses pass where there is no
+    /// endpoint for them (`pass`) or not (`refuse`); absent where the node's configuration decides.
+    pub pass_without_endpoints: Option<bool>,
 }
 
 /// An entry of `spec.ports`.

@@ -159,6 +159,8 @@ pub enum Verdict {
     Reject,
     /// Dropped, since there are endpoints elsewhere (rows C12, C13).
     Drop,
+    /// Left alone, since the operator wants it so for external addresses: it goes on to wherever the routes lead.
+    Pass,
 }
 
 /// One address and port of a Service, and what it does.

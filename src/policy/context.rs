@@ -16,6 +16,9 @@ pub struct Context {
     pub zone: Option<Name>,
     /// The part of the plan that holds for all Services.
     pub node: NodePlan,
+    /// Whether connections to external addresses pass where there is no endpoint for them, unless a Service says
+    /// otherwise.
+    pub pass_without_endpoints: bool,
     /// What in the configuration will not do what it seems to ask for.
     pub warnings: Vec<Warning>,
 }
@@ -29,6 +32,7 @@ impl Context {
             node_name: config.node_name.as_str().into(),
             zone: node.and_then(|node| node.zone.clone()).filter(|zone| !zone.is_empty()),
             node: plan,
+            pass_without_endpoints: config.pass_without_endpoints,
             warnings,
         }
     }

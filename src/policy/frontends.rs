@@ -177,6 +177,7 @@ pub(super) mod tests {
             health_check_node_port: 0,
             selector: Vec::new(),
             publish_not_ready: false,
+            pass_without_endpoints: None,
         }
     }
 

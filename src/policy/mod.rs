@@ -18,7 +18,7 @@ pub use context::Context;
 pub use warning::Warning;
 
 use crate::objects::{EndpointSlice, Family, Service, ServicePort};
-use crate::plan::{Claim, Frontend, PoolKind, PortId, PortName, PortPlan, Verdict};
+use crate::plan::{Claim, Frontend, FrontendAddress, PoolKind, PortId, PortName, PortPlan, Verdict};
 
 use endpoints::Pools;
 
@@ -67,12 +67,15 @@ fn port_plan(
 ) -> PortPlan {
     let Pools { mut cluster, mut local, has_any } = pools;
     let verdict = if has_any { Verdict::Drop } else { Verdict::Reject };
+    // only addresses that other nodes may answer on as well, such as anycast ones; ClusterIPs and node ports are refused
+    let pass = service.pass_without_endpoints.unwrap_or(context.pass_without_endpoints);
     for frontend in &mut frontends {
         let empty = match frontend.pool {
             PoolKind::Cluster => cluster.is_empty(),
             PoolKind::Local => local.is_empty(),
         };
-        frontend.no_endpoints = empty.then_some(verdict);
+        let passes = pass && matches!(frontend.address, FrontendAddress::External(..));
+        frontend.no_endpoints = empty.then_some(if passes { Verdict::Pass } else { verdict });
     }
     if !frontends.iter().any(|f| f.pool == PoolKind::Cluster || f.short_circuit) {
         cluster = Vec::new();

@@ -212,6 +212,7 @@ fn service(index: usize, options: &Options) -> Service {
         health_check_node_port: 0,
         selector: vec![("app".into(), name)],
         publish_not_ready: false,
+        pass_without_endpoints: None,
     }
 }
 

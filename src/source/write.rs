@@ -7,7 +7,8 @@ use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
 use crate::objects::{
-    Endpoint, EndpointSlice, Family, FamilyOf, Name, Node, Service, ServicePort, ServiceType, Target, TrafficPolicy,
+    Endpoint, EndpointSlice, Family, FamilyOf, NO_ENDPOINTS_ANNOTATION, Name, Node, Service, ServicePort, ServiceType,
+    Target, TrafficPolicy,
 };
 
 use super::Snapshot;
@@ -90,6 +91,9 @@ fn service(service: &Service) -> Value {
     }
     if service.other_proxy {
         metadata["labels"] = json!({"service.kubernetes.io/service-proxy-name": "other"});
+    }
+    if let Some(pass) = service.pass_without_endpoints {
+        metadata["annotations"] = json!({NO_ENDPOINTS_ANNOTATION: if pass { "pass" } else { "refuse" }});
     }
     let mut object =
         json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service_spec(service)});

@@ -42,6 +42,7 @@ fn service(name: &str, ip: &str, created: i64) -> Service {
         health_check_node_port: 0,
         selector: vec![("app".into(), name.into())],
         publish_not_ready: false,
+        pass_without_endpoints: None,
     }
 }
 

@@ -50,6 +50,7 @@ pub fn outcome(plan: &Plan, local: &[IpAddr], packet: &Packet) -> Outcome {
         return match frontend.no_endpoints.expect("an empty pool has a verdict") {
             Verdict::Reject => Outcome::Reject,
             Verdict::Drop => Outcome::Drop,
+            Verdict::Pass => Outcome::Untouched,
         };
     }
     let masqueraded = match frontend.masquerade {

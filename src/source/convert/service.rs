@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::objects::{
-    FamilyOf, Name, Protocol, Service, ServiceKey, ServicePort, ServiceType, Target, TrafficPolicy, parse_network,
+    FamilyOf, NO_ENDPOINTS_ANNOTATION, Name, Protocol, Service, ServiceKey, ServicePort, ServiceType, Target,
+    TrafficPolicy, parse_network,
 };
 
 use super::field::{Clipped, Field, is_dns_label};
@@ -41,7 +42,14 @@ pub fn convert(root: &Field, meta: &Meta, _: &mut Interner) -> Option<Object> {
             .map_or(0, |port| port as u16),
         selector: tight(selector(&spec.get("selector")).into_iter()),
         publish_not_ready: spec.get("publishNotReadyAddresses").boolean().unwrap_or(false),
+        pass_without_endpoints: pass_without_endpoints(root),
     }))
+}
+
+fn pass_without_endpoints(root: &Field) -> Option<bool> {
+    let metadata = root.get("metadata");
+    let annotations = metadata.get("annotations");
+    annotations.entry(NO_ENDPOINTS_ANNOTATION).word(&[("pass", true), ("refuse", false)], "pass or refuse")
 }
 
 fn created(root: &Field) -> Option<i64> {

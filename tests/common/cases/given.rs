@@ -155,8 +155,20 @@ impl Given {
 
 impl ServiceLine {
     fn check(&self, line: &str) {
-        const KEYS: [&str; 11] =
-            ["ip", "port", "vip", "external", "ranges", "iTP", "eTP", "type", "label", "affinity", "created"];
+        const KEYS: [&str; 12] = [
+            "ip",
+            "port",
+            "vip",
+            "external",
+            "ranges",
+            "iTP",
+            "eTP",
+            "type",
+            "label",
+            "affinity",
+            "created",
+            "noEndpoints",
+        ];
         assert!(self.keys.keys().all(|key| KEYS.contains(&key.as_str())), "unknown key in {line:?}");
     }
 
@@ -227,6 +239,9 @@ impl ServiceLine {
         }
         if let Some(seconds) = self.get("created") {
             metadata["creationTimestamp"] = json!(format!("2026-01-01T00:00:{:02}Z", number(seconds)));
+        }
+        if let Some(word) = self.get("noEndpoints") {
+            metadata["annotations"] = json!({"svcmap.io/no-endpoints": word});
         }
         let ingress: Vec<Value> = ingress.iter().map(|text| ingress_entry(text)).collect();
         json!({

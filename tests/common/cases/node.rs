@@ -27,7 +27,7 @@ pub struct NodeSettings {
 
 impl NodeSettings {
     pub fn parse(text: &str) -> NodeSettings {
-        const FLAGS: [&str; 3] = ["noDetector", "masqAll", "noServiceCIDR"];
+        const FLAGS: [&str; 4] = ["noDetector", "masqAll", "noServiceCIDR", "pass"];
         const KEYS: [&str; 4] = ["bit", "nodePorts", "zone", "detect"];
         let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
         for word in &words {
@@ -69,6 +69,7 @@ impl NodeSettings {
                 None => NodePortAddresses::Primary,
                 Some(list) => NodePortAddresses::Networks(networks(&list.split(',').collect::<Vec<_>>())),
             },
+            pass_without_endpoints: self.has("pass"),
             ..ProxyConfig::default()
         }
     }
