@@ -87,6 +87,7 @@ pub fn effective(flags: &ProxyFlags) -> Result<Effective, ConfigError> {
         masquerade_bit: meaning.masquerade_bit,
         node_port_addresses: meaning.node_port_addresses,
         pass_without_endpoints: flags.pass_without_endpoints.unwrap_or_default(),
+        affinity_clients: flags.affinity_clients,
         counters: flags.counters.unwrap_or_default(),
     };
     Ok(Effective { configuration, proxy, warnings })

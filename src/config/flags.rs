@@ -58,6 +58,11 @@ pub struct ProxyFlags {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub pass_without_endpoints: Option<bool>,
 
+    /// How many clients are remembered for each Service port with session affinity (default: the kernel's limit of
+    /// 65535, without memory taken in advance)
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
+    pub affinity_clients: Option<u32>,
+
     /// Count the new connections of every Service, for `svcmap top`
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub counters: Option<bool>,

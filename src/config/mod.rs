@@ -64,6 +64,8 @@ pub struct ProxyConfig {
     pub node_port_addresses: NodePortAddresses,
     /// `--pass-without-endpoints`: whether connections to external addresses that find no endpoint are left alone.
     pub pass_without_endpoints: bool,
+    /// `--affinity-clients`: how many clients are remembered for a Service port.
+    pub affinity_clients: Option<u32>,
     /// `--counters`: whether new connections are counted.
     pub counters: bool,
 }
@@ -79,6 +81,7 @@ impl Default for ProxyConfig {
             masquerade_bit: 14,
             node_port_addresses: NodePortAddresses::default(),
             pass_without_endpoints: false,
+            affinity_clients: None,
             counters: false,
         }
     }

@@ -75,6 +75,9 @@ pub fn is_sized(map: Map) -> bool {
     declaration.flags & (set_flags::INTERVAL | set_flags::EVAL) == 0
 }
 
+/// What the kernel lets an affinity map hold that was made without a size.
+pub const AFFINITY_CLIENTS: u32 = 65_535;
+
 /// Whether the elements of the map count what they match. They all do, so that the map is declared so: nft 1.0.6 does
 /// not load counters into one that is not.
 pub fn counts(map: Map) -> bool {

@@ -285,19 +285,20 @@ impl Programmer {
     }
 
     fn send(&mut self, mut transaction: Transaction, applied: &mut Applied) -> Result<(), SyncError> {
-        let carried = clients::carried(&mut self.connection, &transaction.carry)?;
+        let carried = clients::carried(&mut self.connection, &transaction.carry, &transaction.ops)?;
         transaction.ops.extend(carried);
         counts::carry(&mut self.connection, &transaction.counts, &mut transaction.ops)?;
         let forget = std::mem::take(&mut transaction.forget);
+        let retime = std::mem::take(&mut transaction.retime);
         let planned = transaction.ops.len();
         let mut attempt = 1;
         loop {
             // an entry may expire between reading and deleting it: then the transaction is refused, and made again
-            let forgotten =
-                if attempt <= 3 { clients::of_endpoints(&mut self.connection, &forget)? } else { Vec::new() };
+            let learned =
+                if attempt <= 3 { clients::changes(&mut self.connection, &forget, &retime)? } else { Vec::new() };
             transaction.ops.truncate(planned);
-            let retry = !forgotten.is_empty();
-            transaction.ops.extend(forgotten);
+            let retry = !learned.is_empty();
+            transaction.ops.extend(learned);
             match self.commit_all(&transaction.ops, applied) {
                 Err(error) if retry && error.is_about_something_missing() => attempt += 1,
                 other => break other?,

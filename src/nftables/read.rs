@@ -218,7 +218,9 @@ impl Structure {
             tables.make_needed_chains(element, affinity, &writer, draft);
             tables.count_element(element, true);
         }
-        self.repair_rules(node, &found, &tables, draft);
+        let other_size = self.affinity_of_other_size(node, &tables);
+        tables.resize_affinity(&other_size, &writer, draft);
+        self.repair_rules(node, &found, &tables, &other_size, draft);
         repair_ranges(node, &found, draft);
         let (excess, missing) = super::state::difference(elements, expected);
         excess.into_iter().for_each(|element| draft.delete_element(family, element));
@@ -227,11 +229,30 @@ impl Structure {
         state.ports.extend(ports.into_iter().map(|port| (port.id.clone(), port)));
     }
 
-    fn repair_rules(&self, node: &NodePlan, found: &Found, tables: &Tables, draft: &mut Draft) {
+    /// The Service ports in use whose affinity maps hold another number of clients than the plan says.
+    fn affinity_of_other_size(&self, node: &NodePlan, tables: &Tables) -> BTreeSet<AffinityId> {
+        let declared = |size: Option<u32>| size.unwrap_or(maps::AFFINITY_CLIENTS);
+        let differs =
+            |map: &Map| self.maps.get(map).is_some_and(|size| declared(*size) != declared(node.affinity_clients));
+        let in_use = tables.affinity.iter().filter(|(_, affinity)| affinity.rules.seconds > 0);
+        in_use.filter(|(_, affinity)| affinity.maps.iter().any(differs)).map(|(id, _)| *id).collect()
+    }
+
+    /// Rules that are not as they should be, but for those that are made again with the maps that they use.
+    fn repair_rules(
+        &self,
+        node: &NodePlan,
+        found: &Found,
+        tables: &Tables,
+        remade: &BTreeSet<AffinityId>,
+        draft: &mut Draft,
+    ) {
         let writer = Chains { family: found.family, node };
         for &chain in &self.chains {
             let affinity = tables.affinity_rules(chain);
-            if decode::affinity_id(chain).is_some() && affinity.is_none() {
+            let id = decode::affinity_id(chain);
+            let is_remade = id.is_some_and(|id| remade.contains(&id)) && !chains::affinity_maps_of(chain).is_empty();
+            if id.is_some() && affinity.is_none() || is_remade {
                 continue;
             }
             let wanted = writer.rules(chain, affinity);

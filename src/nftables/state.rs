@@ -319,12 +319,32 @@ impl Tables {
             }
         }
         let (before, after) = (Chains { family, node: old }, Chains { family, node: new });
-        for &chain in self.chains.keys() {
+        let resized = old.affinity_clients != new.affinity_clients;
+        if resized {
+            self.resize_affinity(&self.affinity.keys().copied().collect(), &after, draft);
+        }
+        let is_remade = |chain: Chain| resized && !chains::affinity_maps_of(chain).is_empty();
+        for &chain in self.chains.keys().filter(|chain| !is_remade(**chain)) {
             let affinity = self.affinity_rules(chain);
             let wanted = after.rules(chain, affinity);
             if wanted != before.rules(chain, affinity) {
                 draft.set_rules(family, chain, wanted, true);
             }
+        }
+    }
+
+    /// Makes the maps of these Service ports again, with the size that the plan says now. Clients are carried over.
+    pub(super) fn resize_affinity(&self, ids: &BTreeSet<AffinityId>, writer: &Chains<'_>, draft: &mut Draft) {
+        let family = writer.family;
+        let of_ids = |map: &Map| matches!(map, Map::Affinity(id, _) | Map::AffinityPort(id, _) if ids.contains(id));
+        let users = |chain: &&Chain| chains::affinity_maps_of(**chain).iter().any(of_ids);
+        let users: Vec<Chain> = self.chains.keys().filter(users).copied().collect();
+        users.iter().for_each(|chain| draft.empty_chain(family, *chain));
+        for map in self.affinity.values().flat_map(|affinity| &affinity.maps).copied().filter(of_ids) {
+            draft.remake_map(family, map, writer.node.affinity_clients);
+        }
+        for chain in users {
+            draft.need_chain(family, chain, writer.rules(chain, self.affinity_rules(chain)));
         }
     }
 
@@ -336,11 +356,15 @@ impl Tables {
         }
     }
 
-    /// Rewrites the chains of a Service port whose timeout was edited (behaviour row D8).
+    /// Rewrites the chains of a Service port whose timeout was edited, and has what was learned live for as long as it
+    /// would if it had been learned under the new timeout (behaviour row D8).
     fn change_affinity(&mut self, id: AffinityId, rules: AffinityRules, writer: &Chains<'_>, draft: &mut Draft) {
         let Some(affinity) = self.affinity.get_mut(&id) else { return };
         if affinity.rules == rules {
             return;
+        }
+        if affinity.rules.seconds != rules.seconds {
+            affinity.maps.iter().for_each(|map| draft.retime(writer.family, *map, rules.seconds));
         }
         affinity.rules = rules;
         for &chain in self.chains.keys() {
@@ -385,7 +409,7 @@ impl Tables {
             let tables = self.affinity.entry(id).or_insert(AffinityTables { rules, maps: BTreeSet::new() });
             for map in chains::affinity_maps_of(chain) {
                 if tables.maps.insert(map) {
-                    draft.need_map(writer.family, map);
+                    draft.need_map(writer.family, map, writer.node.affinity_clients);
                 }
             }
         }

@@ -39,7 +39,10 @@ fn write_table(state: &State, family: Family, out: &mut impl Write) -> io::Resul
     let affinity: BTreeSet<Map> = tables.affinity.values().flat_map(|affinity| affinity.maps.iter().copied()).collect();
     for map in Map::CONSTANT.into_iter().chain(affinity) {
         writeln!(out, "\n\t{} {map} {{", maps::keyword(map))?;
-        let size = tables.fill.get(map).map(|fill| fill.size).filter(|_| maps::is_sized(map));
+        let size = match map {
+            Map::Affinity(..) | Map::AffinityPort(..) => state.node.affinity_clients,
+            _ => tables.fill.get(map).map(|fill| fill.size).filter(|_| maps::is_sized(map)),
+        };
         for line in maps::to_text(map, family, size) {
             writeln!(out, "\t\t{line}")?;
         }

@@ -1,6 +1,6 @@
 //! A transaction in the making, and what is sent.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -24,6 +24,8 @@ pub struct Transaction {
     /// Clients that have to be forgotten with it. Who they are only the kernel knows: the entries are read and their
     /// deletion joins [`Transaction::ops`] when the transaction is sent.
     pub forget: Vec<Forget>,
+    /// Affinity maps whose entries get another timeout with it, read and replaced in the same way.
+    pub retime: Vec<Retime>,
     /// Maps whose learned entries have to be carried over, since the transaction makes their table again.
     pub carry: Vec<SetRef>,
     /// Sets whose counts have to be carried over, for the same reason.
@@ -41,6 +43,15 @@ pub struct Forget {
     pub pool: PoolKind,
     /// The endpoints that left it.
     pub endpoints: Vec<(IpAddr, u16)>,
+}
+
+/// An affinity map of a Service port whose timeout was edited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retime {
+    /// The map.
+    pub set: SetRef,
+    /// The new timeout in seconds.
+    pub seconds: u32,
 }
 
 impl Transaction {
@@ -91,12 +102,13 @@ pub(super) struct Draft {
     made: Vec<Op>,
     /// Made on demand, in an order that does not depend on which Service port needed one first: a chain only sends
     /// packets to those before it.
-    maps: BTreeSet<(Family, Map)>,
+    maps: BTreeMap<(Family, Map), Option<u32>>,
     chains: BTreeMap<(Family, Chain), Vec<Rule>>,
     deleted: [PerMap<Vec<model::Element>>; 2],
     added: [PerMap<Vec<model::Element>>; 2],
     unused: Vec<Op>,
     forget: Vec<Forget>,
+    retime: Vec<Retime>,
     carry: Vec<SetRef>,
     counts: Vec<SetRef>,
     /// Leaves out the elements that lead packets somewhere.
@@ -112,7 +124,8 @@ impl Draft {
     pub(super) fn finish(self) -> Transaction {
         let mut ops = self.dropped;
         ops.extend(self.made);
-        ops.extend(self.maps.into_iter().map(|(family, map)| Op::AddSet(maps::to_wire(map, family, None))));
+        let made = self.maps.into_iter();
+        ops.extend(made.map(|((family, map), size)| Op::AddSet(maps::to_wire(map, family, size))));
         for ((family, chain), rules) in self.chains {
             ops.push(add_chain(family, chain));
             ops.extend(rules.iter().map(|rule| Op::AddRule(rule.to_wire(chain, family))));
@@ -132,7 +145,7 @@ impl Draft {
             }));
         }
         ops.extend(self.unused);
-        Transaction { ops, forget: self.forget, carry: self.carry, counts: self.counts }
+        Transaction { ops, forget: self.forget, retime: self.retime, carry: self.carry, counts: self.counts }
     }
 
     /// An operation that comes before the elements.
@@ -164,8 +177,20 @@ impl Draft {
     }
 
     /// Makes a map on demand.
-    pub(super) fn need_map(&mut self, family: Family, map: Map) {
-        self.maps.insert((family, map));
+    pub(super) fn need_map(&mut self, family: Family, map: Map, size: Option<u32>) {
+        self.maps.insert((family, map), size);
+    }
+
+    /// Makes a map again, with another size. The chains that use it have to be empty.
+    pub(super) fn remake_map(&mut self, family: Family, map: Map, size: Option<u32>) {
+        self.carry(family, map);
+        self.made.push(Op::DeleteSet(set_ref(family, map)));
+        self.need_map(family, map, size);
+    }
+
+    /// Takes the rules out of a chain until [`Draft::need_chain`] gives it others.
+    pub(super) fn empty_chain(&mut self, family: Family, chain: Chain) {
+        self.made.push(Op::FlushChain(chain_ref(family, chain)));
     }
 
     /// Gives a chain its rules; `replace` where it has some.
@@ -234,6 +259,10 @@ impl Draft {
 
     pub(super) fn forget(&mut self, forget: Forget) {
         self.forget.push(forget);
+    }
+
+    pub(super) fn retime(&mut self, family: Family, map: Map, seconds: u32) {
+        self.retime.push(Retime { set: set_ref(family, map), seconds });
     }
 
     pub(super) fn carry(&mut self, family: Family, map: Map) {

@@ -45,6 +45,9 @@ pub struct NodePlan {
     pub service_cidrs: Vec<IpNet>,
     /// The node's own address of each family (rows F2, F8).
     pub node_ips: Vec<IpAddr>,
+    /// How many clients the maps of a Service port with session affinity hold; none for the kernel's own limit, which is
+    /// 65,535 (row D9).
+    pub affinity_clients: Option<u32>,
     /// Whether new connections are counted, see [`PortPlan::counted`](super::PortPlan::counted).
     pub counters: bool,
 }
@@ -69,6 +72,7 @@ impl Default for NodePlan {
             node_port_addresses: Vec::new(),
             service_cidrs: Vec::new(),
             node_ips: Vec::new(),
+            affinity_clients: None,
             counters: false,
         }
     }

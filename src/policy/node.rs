@@ -25,6 +25,7 @@ pub fn plan(config: &ProxyConfig, node: Option<&Node>, service_cidrs: &[IpNet]) 
         node_port_addresses,
         service_cidrs: aggregate(service_cidrs.iter().copied()),
         node_ips,
+        affinity_clients: config.affinity_clients,
         counters: config.counters,
     };
     (plan, warnings)

@@ -54,6 +54,7 @@ netns_test! {
             check(&format!("{detect_local:?}"), rich_cluster(9), ProxyConfig { detect_local, ..config() });
         }
         check("no prefix", rich_cluster(9), ProxyConfig { cluster_cidrs: Vec::new(), ..config() });
+        check("affinity", rich_cluster(9), ProxyConfig { affinity_clients: Some(100_000), ..config() });
         check("counters", rich_cluster(9), ProxyConfig { counters: true, ..config() });
         check("masqueradeAll", rich_cluster(9), ProxyConfig { masquerade_all: true, ..config() });
         for masquerade_bit in [0, 31] {
@@ -72,7 +73,7 @@ netns_test! {
         let configs = [
             config(),
             ProxyConfig { masquerade_all: true, ..config() },
-            ProxyConfig { counters: true, ..config() },
+            ProxyConfig { counters: true, affinity_clients: Some(100_000), ..config() },
             ProxyConfig { masquerade_bit: 3, cluster_cidrs: Vec::new(), ..config() },
             ProxyConfig { detect_local: DetectLocal::BridgeInterface("cni0".into()), ..config() },
             ProxyConfig {

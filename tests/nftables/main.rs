@@ -5,6 +5,7 @@
 mod common;
 
 mod adoption;
+mod affinity;
 mod listing;
 mod refusal;
 mod support;

@@ -10,10 +10,14 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use libtest_mimic::Trial;
+use svcmap::config::ProxyConfig;
 use svcmap::lab::Lab;
+use svcmap::netlink::model::SetRef;
+use svcmap::netlink::{CodecKind, Connection};
+use svcmap::nftables::rule::nf_family;
 use svcmap::objects::Protocol;
 
-use crate::common::cases::{Stack, address};
+use crate::common::cases::{NodeSettings, Stack, address};
 use crate::fixture;
 use crate::scene::{Scene, ask, target};
 use crate::trial;
@@ -22,13 +26,15 @@ use crate::trial;
 type Test = (&'static str, fn(&mut Lab, Stack) -> Result<()>);
 
 pub fn trials() -> Vec<Trial> {
-    let tests: [Test; 9] = [
+    let tests: [Test; 11] = [
         ("A01_a_client_stays_with_its_endpoint", stays),
         ("A03_after_the_timeout_it_may_get_another", forgets),
         ("A04_every_new_connection_begins_the_time_anew", refreshes),
         ("A05_it_can_be_switched_on_and_off", switches),
         ("A06_a_client_of_an_endpoint_that_left_gets_another", endpoint_leaves),
         ("A07_local_policy_stays_within_the_node", stays_local),
+        ("D08_another_timeout_gives_clients_the_life_that_is_left", timeout_edited),
+        ("D09_another_size_forgets_nobody", resized),
         ("A09_ports_are_independent", ports),
         ("A10_all_addresses_of_a_port_lead_to_the_same_endpoint", addresses),
         ("A11_a_restart_forgets_nobody", restarts),
@@ -139,6 +145,68 @@ fn switches(lab: &mut Lab, stack: Stack) -> Result<()> {
     // Another timeout (row D8) forgets nobody who is still within it.
     scene.sync(&["service svc affinity=3600", SLICE])?;
     sticky_picks(&scene, Protocol::Tcp, "172.30.0.41", 80)?;
+    Ok(())
+}
+
+/// What the kernel has learned: its timeout and what is left of it, in milliseconds.
+fn learned(scene: &Scene) -> Result<Vec<(u64, u64)>> {
+    let nf = nf_family(scene.family());
+    scene.lab.node().run(|| {
+        let mut connection = Connection::open(CodecKind::Native)?;
+        let mut learned = Vec::new();
+        for set in connection.sets(nf, "svcmap")?.into_iter().filter(|set| set.name.starts_with("affinity-")) {
+            let set = SetRef { family: nf, table: set.table, name: set.name };
+            let entries = connection.elements(&set)?.into_iter();
+            learned.extend(entries.filter_map(|entry| Some((entry.timeout_ms?, entry.expiration_ms?))));
+        }
+        Ok(learned)
+    })
+}
+
+/// Row D8.
+fn timeout_edited(lab: &mut Lab, stack: Stack) -> Result<()> {
+    let mut scene = scene(lab, stack)?;
+    let _servers = scene.serve(Protocol::Tcp, 8080)?;
+    let service = |seconds: u64| format!("service svc affinity={seconds}");
+    scene.sync(&[&service(1000), SLICE])?;
+    let before = tcp(&scene)?;
+    sleep(Duration::from_millis(1300));
+    for seconds in [500, 2000] {
+        scene.sync(&[&service(seconds), SLICE])?;
+        let learned = learned(&scene)?;
+        ensure!(learned.len() == 40, "20 clients in two maps, seen {}", learned.len());
+        let right = |(timeout, left): &(u64, u64)| {
+            // learned more than a second ago, and on no machine minutes
+            *timeout == seconds * 1000 && *left <= seconds * 1000 - 1200 && *left > seconds * 1000 - 400_000
+        };
+        ensure!(learned.iter().all(right), "{seconds} s: {learned:?}");
+    }
+    scene.restart()?;
+    scene.sync(&[&service(3000), SLICE])?;
+    ensure!(learned(&scene)?.iter().all(|(timeout, _)| *timeout == 3_000_000), "edited while svcmap was away");
+    let after = tcp(&scene)?;
+    ensure!(after == before, "within every timeout: expected {before:?}, seen {after:?}");
+    sleep(Duration::from_millis(1300));
+    scene.sync(&[&service(1), SLICE])?;
+    let left = learned(&scene)?;
+    ensure!(left.is_empty(), "over by now: {left:?}");
+    tcp(&scene)?;
+    Ok(())
+}
+
+/// Rows D6, D9.
+fn resized(lab: &mut Lab, stack: Stack) -> Result<()> {
+    let mut scene = scene(lab, stack)?;
+    let _servers = scene.serve(Protocol::Tcp, 8080)?;
+    scene.sync(&[STICKY, SLICE])?;
+    let before = tcp(&scene)?;
+    for affinity_clients in [Some(100_000), Some(70_000), None] {
+        scene.restart_with(ProxyConfig { affinity_clients, ..NodeSettings::default().config(stack) })?;
+        let applied = scene.sync(&[STICKY, SLICE])?;
+        ensure!(applied.transactions == 1, "made again in {applied:?}");
+        let after = tcp(&scene)?;
+        ensure!(after == before, "{affinity_clients:?}: expected {before:?}, seen {after:?}");
+    }
     Ok(())
 }
 
