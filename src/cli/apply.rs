@@ -11,6 +11,7 @@ use crate::netlink::CodecKind;
 use crate::nftables::program::{Applied, Programmer};
 use crate::plan::PortPlan;
 use crate::source::LeftAlone;
+use crate::sync::route_loopback;
 use crate::tracker::Tracker;
 
 /// Arguments of `apply`.
@@ -51,6 +52,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     programmer.set_rest(wanted.rest);
     let mut applied = programmer.replace(wanted.node, wanted.ports)?;
     applied += programmer.collect()?;
+    if programmer.state().node().localhost_node_ports
+        && let Err(error) = route_loopback()
+    {
+        warn(error);
+    }
     let conntrack_deleted = clean_up(&mut wanted.tracker, &mut programmer);
     let summary = Summary {
         services: wanted.counts.proxied,

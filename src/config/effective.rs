@@ -86,6 +86,7 @@ pub fn effective(flags: &ProxyFlags) -> Result<Effective, ConfigError> {
         masquerade_all: configuration.nftables.masquerade_all,
         masquerade_bit: meaning.masquerade_bit,
         node_port_addresses: meaning.node_port_addresses,
+        localhost_node_ports: flags.localhost_nodeports.unwrap_or_default(),
         pass_without_endpoints: flags.pass_without_endpoints.unwrap_or_default(),
         affinity_clients: flags.affinity_clients,
         counters: flags.counters.unwrap_or_default(),

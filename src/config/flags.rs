@@ -53,6 +53,11 @@ pub struct ProxyFlags {
     #[arg(long, value_name = "CIDR[,CIDR…]", value_delimiter = ',')]
     pub nodeport_addresses: Vec<String>,
 
+    /// Serve node ports on 127.0.0.1 too, for the node itself; sets net.ipv4.conf.all.route_localnet. A prefix of
+    /// 127.0.0.0/8 in --nodeport-addresses asks for the same
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub localhost_nodeports: Option<bool>,
+
     /// Leave connections alone that find no endpoint behind an external IP or a load balancer's, instead of refusing or
     /// dropping them; a Service says so for itself with the annotation svcmap.io/no-endpoints: pass, or refuse
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]

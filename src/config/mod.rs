@@ -62,6 +62,8 @@ pub struct ProxyConfig {
     pub masquerade_bit: u8,
     /// `nodePortAddresses`.
     pub node_port_addresses: NodePortAddresses,
+    /// `--localhost-nodeports`: whether the node reaches node ports on 127.0.0.1 (row F6).
+    pub localhost_node_ports: bool,
     /// `--pass-without-endpoints`: whether connections to external addresses that find no endpoint are left alone.
     pub pass_without_endpoints: bool,
     /// `--affinity-clients`: how many clients are remembered for a Service port.
@@ -80,6 +82,7 @@ impl Default for ProxyConfig {
             masquerade_all: false,
             masquerade_bit: 14,
             node_port_addresses: NodePortAddresses::default(),
+            localhost_node_ports: false,
             pass_without_endpoints: false,
             affinity_clients: None,
             counters: false,

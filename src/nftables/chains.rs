@@ -64,13 +64,7 @@ impl Chains<'_> {
             Chain::Dispatch => self.dispatch(),
             Chain::Learning => self.learning(),
             Chain::Verdicts => self.verdicts(),
-            Chain::NodePortVerdicts => vec![
-                self.rule()
-                    .destination_not_loopback()
-                    .destination_in(Map::NodePortIps)
-                    .vmap(Map::NodePortNoEndpoints, false),
-                self.rule().goto(Chain::Verdicts),
-            ],
+            Chain::NodePortVerdicts => self.node_port_verdicts(),
             Chain::Base(base) => self.base(base),
         };
         rules.into_iter().map(RuleBuilder::build).collect()
@@ -193,6 +187,30 @@ impl Chains<'_> {
         by_address.into_iter().chain([node_ports]).chain(by_node_port).collect()
     }
 
+    fn node_port_verdicts(&self) -> Vec<RuleBuilder> {
+        let anywhere = self.node.serves_loopback(self.family);
+        let to = if anywhere { self.rule() } else { self.rule().destination_not_loopback() };
+        vec![
+            to.destination_in(Map::NodePortIps).vmap(Map::NodePortNoEndpoints, false),
+            self.rule().goto(Chain::Verdicts),
+        ]
+    }
+
+    /// The node's own connections to node ports on its loopback addresses, which no other packet may have (row F6): so
+    /// the rule stands in the output hook. Their source is the loopback address as well; all ways of a node port mark
+    /// what comes from the node itself, and masquerading replaces it.
+    fn loopback_node_ports(&self) -> Vec<RuleBuilder> {
+        let to = || self.rule().destination_loopback().destination_in(Map::NodePortIps);
+        let mut rules = Vec::new();
+        if self.node.serves_loopback(self.family) {
+            if self.node.counters {
+                rules.push(to().frontend_in(Map::NodePortConnections, false));
+            }
+            rules.push(to().vmap(Map::NodePorts, false));
+        }
+        rules
+    }
+
     /// Behaviour rows C12–C14, B8, B9, in this order.
     fn verdicts(&self) -> Vec<RuleBuilder> {
         vec![
@@ -202,17 +220,29 @@ impl Chains<'_> {
         ]
     }
 
+    /// Behaviour rows F7–F10.
+    fn firewall(&self) -> RuleBuilder {
+        let guarded = self.rule().new_connection().frontend_in(Map::Firewalled, true);
+        guarded.frontend_and_source_not_in(Map::Allowed).drop()
+    }
+
     /// Behaviour rows G1–G6. Filter chains let go of packets of established connections at once.
     fn base(&self, base: Base) -> Vec<RuleBuilder> {
         match base {
-            Base::GuardPrerouting | Base::GuardOutput => vec![
-                self.rule()
-                    .new_connection()
-                    .frontend_in(Map::Firewalled, true)
-                    .frontend_and_source_not_in(Map::Allowed)
-                    .drop(),
-            ],
-            Base::NatPrerouting | Base::NatOutput => vec![self.rule().jump(Chain::Dispatch)],
+            Base::GuardPrerouting => {
+                // route_localnet lets packets from outside in that are sent to loopback addresses. Answers to the node
+                // do not have such a destination yet, where this chain stands.
+                let loopback = || self.rule().destination_loopback().from_outside().drop();
+                let guards = self.node.serves_loopback(self.family).then(loopback);
+                guards.into_iter().chain([self.firewall()]).collect()
+            }
+            Base::GuardOutput => vec![self.firewall()],
+            Base::NatPrerouting => vec![self.rule().jump(Chain::Dispatch)],
+            Base::NatOutput => {
+                let mut rules = self.loopback_node_ports();
+                rules.push(self.rule().jump(Chain::Dispatch));
+                rules
+            }
             Base::FilterForward | Base::FilterOutput => {
                 vec![self.rule().new_connection().not_translated().jump(Chain::Verdicts)]
             }
@@ -226,6 +256,11 @@ impl Chains<'_> {
             ],
         }
     }
+}
+
+/// The base chains that are there because of the node's plan, not of an element.
+pub fn bases_of(family: Family, node: &NodePlan) -> &'static [Base] {
+    if node.serves_loopback(family) { &[Base::GuardPrerouting] } else { &[] }
 }
 
 /// Where a base chain is hooked in.

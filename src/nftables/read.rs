@@ -218,6 +218,7 @@ impl Structure {
             tables.make_needed_chains(element, affinity, &writer, draft);
             tables.count_element(element, true);
         }
+        tables.make_node_chains(&writer, draft);
         let other_size = self.affinity_of_other_size(node, &tables);
         tables.resize_affinity(&other_size, &writer, draft);
         self.repair_rules(node, &found, &tables, &other_size, draft);

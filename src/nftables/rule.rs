@@ -301,19 +301,28 @@ impl RuleBuilder {
         self
     }
 
+    /// The destination is a loopback address.
+    pub fn destination_loopback(self) -> Self {
+        self.loopback_destination(nft::CMP_EQ, "")
+    }
+
     /// The destination is no loopback address.
-    pub fn destination_not_loopback(mut self) -> Self {
+    pub fn destination_not_loopback(self) -> Self {
+        self.loopback_destination(nft::CMP_NEQ, "!= ")
+    }
+
+    fn loopback_destination(mut self, op: u32, not: &str) -> Self {
         match self.family {
             Family::V4 => {
                 // nft compares only as many bytes as the prefix has
                 self.exprs.push(Expr::Payload { dreg: 1, base: nft::NETWORK_HEADER, offset: 16, len: 1 });
-                self.compare(nft::CMP_NEQ, &[127]);
-                self.say("ip daddr != 127.0.0.0/8");
+                self.compare(op, &[127]);
+                self.say(format!("ip daddr {not}127.0.0.0/8"));
             }
             Family::V6 => {
                 self.address(false, 0);
-                self.compare(nft::CMP_NEQ, &std::net::Ipv6Addr::LOCALHOST.octets());
-                self.say("ip6 daddr != ::1");
+                self.compare(op, &std::net::Ipv6Addr::LOCALHOST.octets());
+                self.say(format!("ip6 daddr {not}::1"));
             }
         }
         self
@@ -345,6 +354,16 @@ impl RuleBuilder {
         }
         self.compare(nft::CMP_EQ, &bytes);
         self.say(format!("iifname \"{name}{}\"", if prefix { "*" } else { "" }));
+        self
+    }
+
+    /// The packet came in from another host, or a pod.
+    pub fn from_outside(mut self) -> Self {
+        self.exprs.push(Expr::MetaLoad { dreg: 1, key: nft::META_IIFNAME });
+        let mut name = b"lo".to_vec();
+        name.resize(16, 0); // IFNAMSIZ
+        self.compare(nft::CMP_NEQ, &name);
+        self.say("iifname != \"lo\"");
         self
     }
 

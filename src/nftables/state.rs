@@ -127,7 +127,7 @@ impl State {
                 self.tables_mut(family).clear(family, &mut draft);
             }
             if self.tables(family).exists {
-                self.tables(family).change_node(family, &old_node, &node, &mut draft);
+                self.tables_mut(family).change_node(family, &old_node, &node, &mut draft);
             } else {
                 self.tables_mut(family).make(family, &node, &mut draft);
             }
@@ -172,9 +172,10 @@ impl State {
     /// the references that the last transaction dropped until its clean-up has run.
     pub fn collect(&mut self) -> Transaction {
         let mut draft = Draft::default();
+        let node = self.node.clone();
         for family in Family::BOTH {
             let tables = self.tables_mut(family);
-            let unused = tables.unused_chains();
+            let unused = tables.unused_chains(chains::bases_of(family, &node));
             for chain in &unused {
                 tables.chains.remove(chain);
             }
@@ -293,6 +294,14 @@ impl Tables {
         for chain in Chain::constant() {
             draft.set_rules(family, chain, writer.rules(chain, None), false);
         }
+        self.make_node_chains(&writer, draft);
+    }
+
+    /// Makes the base chains that the node's plan asks for.
+    pub(super) fn make_node_chains(&mut self, writer: &Chains<'_>, draft: &mut Draft) {
+        for base in chains::bases_of(writer.family, writer.node) {
+            self.make_chain(Chain::Base(*base), None, writer, draft);
+        }
     }
 
     /// Deletes the table. What rules learned and counted is carried over to the one that is made in its place.
@@ -308,7 +317,7 @@ impl Tables {
     }
 
     /// Rewrites the chains and sets that say something else under another node plan.
-    fn change_node(&self, family: Family, old: &NodePlan, new: &NodePlan, draft: &mut Draft) {
+    fn change_node(&mut self, family: Family, old: &NodePlan, new: &NodePlan, draft: &mut Draft) {
         if old == new {
             return;
         }
@@ -331,6 +340,7 @@ impl Tables {
                 draft.set_rules(family, chain, wanted, true);
             }
         }
+        self.make_node_chains(&after, draft);
     }
 
     /// Makes the maps of these Service ports again, with the size that the plan says now. Clients are carried over.
@@ -465,11 +475,12 @@ impl Tables {
         }
     }
 
-    /// The chains that no element leads to, directly or through others.
-    fn unused_chains(&self) -> Vec<Chain> {
+    /// The chains that no element leads to, directly or through others, and that are not among `bases`.
+    fn unused_chains(&self, bases: &[Base]) -> Vec<Chain> {
         let mut used: BTreeSet<Chain> = BTreeSet::new();
         let mut open: Vec<Chain> =
             self.chains.iter().filter(|(_, users)| **users > 0).map(|(chain, _)| *chain).collect();
+        open.extend(bases.iter().copied().map(Chain::Base));
         for (map, _) in self.fill.iter().filter(|(_, fill)| fill.used > 0) {
             open.extend(bases_for(map).iter().copied().map(Chain::Base));
         }

@@ -39,8 +39,12 @@ pub struct NodePlan {
     /// The same for IPv6.
     pub detector_v6: Detector,
     /// The local addresses that node ports are served on, as prefixes (rows F1–F4). What is not an address of the
-    /// node is never matched, so `0.0.0.0/0` means all of the node's addresses; loopback addresses never are.
+    /// node is never matched, so `0.0.0.0/0` means all of the node's addresses; loopback addresses only are where
+    /// [`NodePlan::localhost_node_ports`] says so.
     pub node_port_addresses: Vec<IpNet>,
+    /// Whether the node itself reaches node ports on IPv4 loopback addresses, those of
+    /// [`NodePlan::node_port_addresses`] (row F6). The kernel cannot do it in IPv6: it never sends from `::1` to another host.
+    pub localhost_node_ports: bool,
     /// The ranges that ClusterIPs come from, where they are known (row B9).
     pub service_cidrs: Vec<IpNet>,
     /// The node's own address of each family (rows F2, F8).
@@ -53,6 +57,11 @@ pub struct NodePlan {
 }
 
 impl NodePlan {
+    /// Whether node ports are served on loopback addresses of the family.
+    pub fn serves_loopback(&self, family: Family) -> bool {
+        self.localhost_node_ports && family == Family::V4
+    }
+
     /// The detector for one family.
     pub fn detector(&self, family: Family) -> &Detector {
         match family {
@@ -70,6 +79,7 @@ impl Default for NodePlan {
             detector_v4: Detector::None,
             detector_v6: Detector::None,
             node_port_addresses: Vec::new(),
+            localhost_node_ports: false,
             service_cidrs: Vec::new(),
             node_ips: Vec::new(),
             affinity_clients: None,

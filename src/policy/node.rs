@@ -16,13 +16,18 @@ pub fn plan(config: &ProxyConfig, node: Option<&Node>, service_cidrs: &[IpNet]) 
     let node_ips = primary_addresses(config, node);
     let mut detector = |family| detector(config, node, family, has(&node_ips, family), &mut warnings);
     let (detector_v4, detector_v6) = (detector(Family::V4), detector(Family::V6));
-    let node_port_addresses = node_port_addresses(config, &node_ips, &mut warnings);
+    let localhost_node_ports = serves_loopback(config);
+    let mut node_port_addresses = node_port_addresses(config, &node_ips, &mut warnings);
+    if config.localhost_node_ports {
+        node_port_addresses = aggregate(node_port_addresses.into_iter().chain([loopback(Family::V4)]));
+    }
     let plan = NodePlan {
         masquerade_mark: 1u32.wrapping_shl(config.masquerade_bit.into()),
         masquerade_all: config.masquerade_all,
         detector_v4,
         detector_v6,
         node_port_addresses,
+        localhost_node_ports,
         service_cidrs: aggregate(service_cidrs.iter().copied()),
         node_ips,
         affinity_clients: config.affinity_clients,
@@ -71,6 +76,15 @@ fn detector(
     Detector::Sources(aggregate(sources))
 }
 
+/// Whether node ports are asked for on IPv4 loopback addresses: by the flag, or by a prefix that holds nothing else.
+fn serves_loopback(config: &ProxyConfig) -> bool {
+    let listed = match &config.node_port_addresses {
+        NodePortAddresses::Primary => &[][..],
+        NodePortAddresses::Networks(listed) => listed,
+    };
+    config.localhost_node_ports || listed.iter().any(|network| loopback(Family::V4).contains(network))
+}
+
 /// The addresses that node ports are served on, as prefixes (rows F1–F4).
 fn node_port_addresses(config: &ProxyConfig, node_ips: &[IpAddr], warnings: &mut Vec<Warning>) -> Vec<IpNet> {
     let listed = match &config.node_port_addresses {
@@ -84,7 +98,7 @@ fn node_port_addresses(config: &ProxyConfig, node_ips: &[IpAddr], warnings: &mut
     };
     let mut networks = Vec::new();
     for network in listed {
-        if loopback(network.family()).contains(network) {
+        if loopback(Family::V6).contains(network) {
             warnings.push(Warning::LoopbackNodePorts { network: *network });
         } else {
             networks.push(*network);
@@ -177,8 +191,8 @@ mod tests {
             (&["2001:db8::/32"], &["0.0.0.0/0", "2001:db8::/32"], &["no IPv4 prefix is listed"]),
             (&["0.0.0.0/0", "::/0"], &["0.0.0.0/0", "::/0"], &[]),
             (&["192.168.0.0/17", "192.168.0.0/24", "192.168.128.0/17", "::/0"], &["192.168.0.0/16", "::/0"], &[]),
-            (&["127.0.0.0/8", "::1/128"], &[], &["127.0.0.0/8: node ports", "::1/128: node ports"]),
-            (&["127.0.0.1/32", "192.168.0.0/16", "::/0"], &["192.168.0.0/16", "::/0"], &["127.0.0.1/32: node ports"]),
+            (&["127.0.0.0/8", "::1/128"], &["127.0.0.0/8"], &["::1/128: node ports"]),
+            (&["127.0.0.1/32", "192.168.0.0/16", "::/0"], &["127.0.0.1/32", "192.168.0.0/16", "::/0"], &[]),
         ] {
             let config = ProxyConfig { node_port_addresses: NodePortAddresses::Networks(networks(listed)), ..config() };
             let both = node(&["192.168.0.2", "2001:db8::1"]);
@@ -192,6 +206,24 @@ mod tests {
         let config =
             ProxyConfig { node_port_addresses: NodePortAddresses::Networks(networks(&["192.168.0.0/16"])), ..config() };
         assert_eq!(warnings(&config, &node(&["192.168.0.2"])), [""; 0], "a node without IPv6 needs no IPv6 prefix");
+    }
+
+    /// Row F6: where somebody asks for it, and only in IPv4.
+    #[test]
+    fn node_ports_are_served_on_loopback_addresses_where_asked() {
+        let both = node(&["192.168.0.2", "2001:db8::1"]);
+        let plan = |flag, listed: Option<&[&str]>| {
+            let addresses = listed.map_or(NodePortAddresses::Primary, |l| NodePortAddresses::Networks(networks(l)));
+            let config = ProxyConfig { localhost_node_ports: flag, node_port_addresses: addresses, ..config() };
+            let plan = super::plan(&config, Some(&both), &[]).0;
+            assert!(!plan.serves_loopback(Family::V6));
+            (plan.serves_loopback(Family::V4), plan.node_port_addresses)
+        };
+        assert_eq!(plan(false, None), (false, networks(&["192.168.0.2/32", "2001:db8::1/128"])));
+        assert_eq!(plan(true, None), (true, networks(&["127.0.0.0/8", "192.168.0.2/32", "2001:db8::1/128"])));
+        assert_eq!(plan(false, Some(&["0.0.0.0/0", "::/0"])), (false, networks(&["0.0.0.0/0", "::/0"])));
+        assert_eq!(plan(true, Some(&["0.0.0.0/0", "::/0"])), (true, networks(&["0.0.0.0/0", "::/0"])));
+        assert_eq!(plan(false, Some(&["127.0.0.1/32", "::/0"])), (true, networks(&["127.0.0.1/32", "::/0"])));
     }
 
     /// Row E12.

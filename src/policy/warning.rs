@@ -70,8 +70,10 @@ pub enum Warning {
         /// The family.
         family: Family,
     },
-    /// `nodePortAddresses` asks for loopback addresses (rows F4, F6).
-    #[error("nodePortAddresses: {network}: node ports are not served on loopback addresses")]
+    /// `nodePortAddresses` asks for the loopback address of IPv6 (rows F4, F6).
+    #[error(
+        "nodePortAddresses: {network}: node ports cannot be served on ::1, since no packet from it leaves the node"
+    )]
     LoopbackNodePorts {
         /// The prefix, which is left out.
         network: IpNet,

@@ -39,12 +39,14 @@ pub struct Runner {
     rest: Option<Rest>,
     retry: Option<(Instant, Duration)>,
     collect_at: Option<Instant>,
+    /// Whether the kernel was told to route loopback addresses, where that is needed.
+    routed: bool,
 }
 
 impl Runner {
     /// A runner that has not been told anything.
     pub fn new(tracker: Tracker, programmer: Programmer, cleaner: Cleaner) -> Runner {
-        Runner { tracker, programmer, cleaner, synced: false, rest: None, retry: None, collect_at: None }
+        Runner { tracker, programmer, cleaner, synced: false, rest: None, retry: None, collect_at: None, routed: false }
     }
 
     /// Runs until it is told to stop, or until everybody who could tell it anything is gone. What is programmed stays.
@@ -132,6 +134,7 @@ impl Runner {
         match result {
             Ok(applied) => {
                 self.succeeded(&applied);
+                self.route_loopback();
                 self.clean_up();
             }
             Err(error) => self.failed(&error),
@@ -146,6 +149,16 @@ impl Runner {
             Err(error) => {
                 warn!("stale UDP flows stay until the next sync: the node's addresses cannot be read: {error}")
             }
+        }
+    }
+
+    /// Only after the rules are there that keep other hosts from loopback addresses.
+    fn route_loopback(&mut self) {
+        if std::mem::replace(&mut self.routed, true) || !self.programmer.state().node().localhost_node_ports {
+            return;
+        }
+        if let Err(error) = super::route_loopback() {
+            warn!("{error}");
         }
     }
 

@@ -13,6 +13,7 @@ mod counters;
 mod daemon;
 mod fixture;
 mod ground;
+mod localhost;
 mod proxy;
 mod scene;
 mod top;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     trials.extend(conntrack::trials());
     trials.extend(commands::trials());
     trials.extend(counters::trials());
+    trials.extend(localhost::trials());
     trials.extend(top::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }

@@ -28,6 +28,12 @@ impl Proxy {
         Ok(())
     }
 
+    /// Deletes the chains that nothing uses any more.
+    pub fn collect(&mut self) -> Result<()> {
+        self.programmer.collect()?;
+        Ok(())
+    }
+
     /// Brings the kernel from what it has to what the snapshot asks for.
     pub fn sync(&mut self, snapshot: Snapshot) -> Result<Applied> {
         self.tracker.replace(snapshot);
