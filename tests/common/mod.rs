@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unused_imports, unused_macros)] // none of them uses all of it
 
+pub mod api_server;
 pub mod cases;
 pub mod interpreter;
 #[macro_use]
