@@ -20,7 +20,9 @@ const LONGEST_NAME: usize = 120;
 impl PortName {
     /// The name of a Service's port. One that is too long for a comment ends in `~` and a hash of the whole.
     pub fn new(service: &ServiceKey, port: &str) -> PortName {
-        let mut text = if port.is_empty() { service.to_string() } else { format!("{service}:{port}") };
+        let (namespace, name) = (service.namespace.as_str(), service.name.as_str());
+        let colon = if port.is_empty() { "" } else { ":" };
+        let mut text = [namespace, "/", name, colon, port].concat();
         if text.len() > LONGEST_NAME {
             let digest = Sha256::digest(text.as_bytes());
             let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use smallvec::SmallVec;
+
 use super::{Context, selection};
 use crate::objects::{Conditions, EndpointSlice, Family, FamilyOf, Hints, Service, ServicePort};
 use crate::plan::Endpoint;
@@ -63,8 +65,8 @@ pub fn candidates<'a>(
     port: &ServicePort,
     family: Family,
     slices: &[&'a EndpointSlice],
-) -> Vec<Candidate<'a>> {
-    let mut candidates = Vec::new();
+) -> SmallVec<[Candidate<'a>; 4]> {
+    let mut candidates = SmallVec::new();
     for slice in slices.iter().filter(|slice| selection::belongs(slice, service, family)) {
         let ports = slice.ports.iter().filter(|p| p.name == port.name && p.protocol == port.protocol);
         for number in ports.map(|p| p.port) {
@@ -79,7 +81,7 @@ pub fn candidates<'a>(
         }
     }
     let place = |candidate: &Candidate<'_>| -> (IpAddr, u16) { (candidate.endpoint.ip, candidate.endpoint.port) };
-    candidates.sort_by_key(|candidate| (place(candidate), candidate.rank()));
+    candidates.sort_by_key(|candidate: &Candidate<'_>| (place(candidate), candidate.rank()));
     candidates.dedup_by_key(|candidate| place(candidate));
     candidates
 }
@@ -111,7 +113,10 @@ pub fn categorise(context: &Context, candidates: &[Candidate<'_>]) -> Pools {
     let ready = |c: &Candidate<'_>| c.conditions.ready;
     let here = |c: &Candidate<'_>| c.endpoint.local;
     let select = |wanted: &dyn Fn(&Candidate<'_>) -> bool| -> Vec<Endpoint> {
-        candidates.iter().filter(|c| wanted(c)).map(|c| c.endpoint).collect()
+        let chosen = candidates.iter().filter(|c| wanted(c));
+        let mut endpoints = Vec::with_capacity(chosen.clone().count()); // they are kept
+        endpoints.extend(chosen.map(|c| c.endpoint));
+        endpoints
     };
     let mut cluster = select(&|c| ready(c) && topology.admits(context, c));
     if cluster.is_empty() {

@@ -19,12 +19,11 @@ pub fn udp(
     wins: impl Fn(&Claim) -> bool,
 ) -> Vec<(Claim, Serving)> {
     let mut flows = Vec::new();
-    if !selection::is_proxied(service) || service.ports.iter().all(|port| port.protocol != Protocol::Udp) {
+    if !is_concerned(service) {
         return flows;
     }
     for family in Family::BOTH {
-        let served = frontends::served(service, family);
-        for served in served.iter().filter(|served| served.port.protocol == Protocol::Udp) {
+        for served in frontends::served(service, family).filter(|served| served.port.protocol == Protocol::Udp) {
             let endpoints = endpoints::serving(context, service, served.port, family, slices);
             let serving: Serving = endpoints.iter().map(|endpoint| (endpoint.ip, endpoint.port)).collect();
             let claims = served.addresses.iter().map(|(address, _)| Claim::new(family, Protocol::Udp, *address));
@@ -32,6 +31,11 @@ pub fn udp(
         }
     }
     flows
+}
+
+/// Whether the Service has UDP frontends at all.
+pub fn is_concerned(service: &Service) -> bool {
+    selection::is_proxied(service) && service.ports.iter().any(|port| port.protocol == Protocol::Udp)
 }
 
 #[cfg(test)]

@@ -34,13 +34,10 @@ pub struct Served<'a> {
 
 /// The ports of a Service with the addresses that each answers on in one family; nothing where the Service has no
 /// ClusterIP of the family (row B1). Of two ports that collide, the earlier one is served.
-pub fn served(service: &Service, family: Family) -> Vec<Served<'_>> {
+pub fn served(service: &Service, family: Family) -> impl Iterator<Item = Served<'_>> {
     let places = places(service, family);
-    if places.is_empty() {
-        return Vec::new();
-    }
-    let ports = distinct(service);
-    let serve = |at: usize| {
+    let ports = if places.is_empty() { SmallVec::new() } else { distinct(service) };
+    (0..ports.len()).map(move |at| {
         let (port, earlier) = (ports[at], &ports[..at]);
         let mut addresses = SmallVec::new();
         if !earlier.iter().any(|p| same_port(p, port)) {
@@ -50,16 +47,15 @@ pub fn served(service: &Service, family: Family) -> Vec<Served<'_>> {
             addresses.push((FrontendAddress::NodePort(port.node_port), Origin::NodePort));
         }
         Served { port, addresses }
-    };
-    (0..ports.len()).map(serve).collect()
+    })
 }
 
 /// Everything that a Service occupies if no other Service has it already.
-pub fn claims(service: &Service) -> Vec<Claim> {
+pub fn claims(service: &Service) -> SmallVec<[Claim; 4]> {
+    let mut claims = SmallVec::new();
     if !selection::is_proxied(service) {
-        return Vec::new();
+        return claims;
     }
-    let mut claims = Vec::new();
     for family in Family::BOTH {
         for Served { port, addresses } in served(service, family) {
             claims.extend(addresses.iter().map(|(address, _)| Claim::new(family, port.protocol, *address)));
@@ -95,16 +91,16 @@ pub fn collisions(service: &Service) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut earlier: SmallVec<[&ServicePort; 4]> = SmallVec::new();
     for (index, port) in service.ports.iter().enumerate() {
-        let service = service.key.clone();
+        let service = || service.key.clone();
         if earlier.iter().any(|p| p.name == port.name) {
-            warnings.push(Warning::PortName { service, index, name: port.name.to_string() });
+            warnings.push(Warning::PortName { service: service(), index, name: port.name.to_string() });
             continue;
         }
         if earlier.iter().any(|p| same_port(p, port)) {
-            warnings.push(Warning::PortNumber { service: service.clone(), index, field: "port" });
+            warnings.push(Warning::PortNumber { service: service(), index, field: "port" });
         }
         if earlier.iter().any(|p| same_node_port(p, port)) {
-            warnings.push(Warning::PortNumber { service, index, field: "nodePort" });
+            warnings.push(Warning::PortNumber { service: service(), index, field: "nodePort" });
         }
         earlier.push(port);
     }

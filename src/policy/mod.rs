@@ -27,20 +27,22 @@ use endpoints::Pools;
 /// `slices` may be in any order and may hold slices of other Services and families, which do not count. Where an
 /// endpoint stands in more than one of them in the same state, the first one is used.
 pub fn plan_service(context: &Context, service: &Service, slices: &[&EndpointSlice]) -> Vec<PortPlan> {
-    plan_uncontested(context, service, slices, |_| true)
+    let mut plans = Vec::new();
+    plan_uncontested(context, service, slices, |_| true, &mut plans);
+    plans
 }
 
-/// What a Service does on this node where it only gets those addresses that `wins` says (row A11).
+/// What a Service does on this node where it only gets those addresses that `wins` says (row A11), added to `plans`.
 pub fn plan_uncontested(
     context: &Context,
     service: &Service,
     slices: &[&EndpointSlice],
     wins: impl Fn(&Claim) -> bool,
-) -> Vec<PortPlan> {
+    plans: &mut Vec<PortPlan>,
+) {
     if !selection::is_proxied(service) {
-        return Vec::new();
+        return;
     }
-    let mut plans = Vec::new();
     for family in Family::BOTH {
         let sources = source_ranges::allowed(context, service, family);
         for served in frontends::served(service, family) {
@@ -52,7 +54,6 @@ pub fn plan_uncontested(
             }
         }
     }
-    plans
 }
 
 /// Puts frontends and endpoints together: says what happens where there is no endpoint (rows C5, C12–C14), and leaves

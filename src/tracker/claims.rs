@@ -36,6 +36,16 @@ impl Claims {
         contested.iter().skip(1).map(move |loser| (claim, contested[0], *loser))
     }
 
+    /// Whether several Services ask for it.
+    pub fn is_contested(&self, claim: &Claim) -> bool {
+        self.contested.contains_key(claim)
+    }
+
+    /// Makes room for so many more.
+    pub fn reserve(&mut self, more: usize) {
+        self.owners.reserve(more);
+    }
+
     /// The Service asks for it from now on. `older` says whether the first of two Services goes before the second.
     pub fn add(&mut self, claim: Claim, service: ServiceId, older: impl Fn(ServiceId, ServiceId) -> bool) {
         let owner = *self.owners.entry(claim).or_insert(service);

@@ -54,7 +54,9 @@ impl Tracker {
 
     /// The UDP frontends that the Service has, and where flows to each may stay.
     pub(super) fn flows(&self, context: &Context, id: ServiceId) -> Vec<(Claim, Serving)> {
-        let Some(service) = self.store.service(id) else { return Vec::new() };
+        let Some(service) = self.store.service(id).filter(|service| flows::is_concerned(service)) else {
+            return Vec::new();
+        };
         let wins = |claim: &Claim| self.claims.owner(claim) == Some(id);
         flows::udp(context, service, &self.store.slices(id), wins)
     }

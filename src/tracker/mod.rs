@@ -7,12 +7,13 @@
 mod claims;
 mod flows;
 mod store;
+mod touched;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hashbrown::HashSet;
 use ipnet::IpNet;
+use smallvec::SmallVec;
 
 use crate::config::ProxyConfig;
 use crate::objects::{EndpointSlice, Family, Node, Service, ServiceKey};
@@ -23,6 +24,7 @@ use crate::source::{Change, Snapshot};
 
 use claims::Claims;
 use store::{ServiceId, SliceId, Store, compact_service, compact_slice};
+use touched::Touched;
 
 /// The objects as they are known, and what of them has not been planned yet.
 #[derive(Debug)]
@@ -37,8 +39,7 @@ pub struct Tracker {
     planned: Option<Context>,
     /// Whether the context may differ from `planned`.
     node_touched: bool,
-    /// The Services to plan again.
-    touched: BTreeMap<ServiceId, Before>,
+    touched: Touched,
     /// The UDP frontends whose flows nobody has looked after yet.
     unsettled: BTreeSet<Claim>,
     warnings: Vec<Warning>,
@@ -49,7 +50,7 @@ pub struct Tracker {
 struct Before {
     plans: Vec<PortPlan>,
     flows: Vec<(Claim, Serving)>,
-    claims: Vec<Claim>,
+    claims: SmallVec<[Claim; 4]>,
     created: Option<i64>,
 }
 
@@ -79,7 +80,7 @@ impl Tracker {
             claims: Claims::default(),
             planned: None,
             node_touched: true,
-            touched: BTreeMap::new(),
+            touched: Touched::default(),
             unsettled: BTreeSet::new(),
             warnings: Vec::new(),
         }
@@ -113,15 +114,13 @@ impl Tracker {
     /// Takes in the whole state: what is held and not in it is gone.
     pub fn replace(&mut self, snapshot: Snapshot) {
         let Snapshot { services, slices, nodes, service_cidrs } = snapshot;
-        let kept: HashSet<ServiceId> = services.into_iter().map(|service| self.set_service(service)).collect();
-        let is_gone = |id: &ServiceId| self.store.service(*id).is_some() && !kept.contains(id);
-        for id in self.store.service_ids().filter(is_gone).collect::<Vec<_>>() {
-            self.remove_service(id);
-        }
-        let kept: HashSet<SliceId> = slices.into_iter().map(|slice| self.set_slice(slice)).collect();
-        for id in self.store.slice_ids().filter(|id| !kept.contains(id)).collect::<Vec<_>>() {
-            self.remove_slice(id);
-        }
+        self.store.make_room(services.len(), slices.len());
+        let held = self.store.service_ids().filter(|id| self.store.service(*id).is_some()).collect();
+        let kept = services.into_iter().map(|service| self.set_service(service)).collect();
+        without(held, kept).into_iter().for_each(|id| self.remove_service(id));
+        let held = self.store.slice_ids().collect();
+        let kept = slices.into_iter().map(|slice| self.set_slice(slice)).collect();
+        without(held, kept).into_iter().for_each(|id| self.remove_slice(id));
         self.set_node(nodes.into_iter().find(|node| *node.name == *self.own_node));
         self.set_service_cidrs(service_cidrs);
     }
@@ -151,15 +150,26 @@ impl Tracker {
         let known = before.as_ref().map_or(&[][..], |before| &before.warnings);
         warnings.extend(now.warnings.iter().filter(|warning| !known.contains(warning)).cloned());
 
-        let touched = std::mem::take(&mut self.touched);
+        let touched = self.touched.take();
         if let Some(before) = before.filter(|before| before.changes_services(&now)) {
-            for id in self.store.service_ids().filter(|id| !touched.contains_key(id)) {
+            let is_touched = |id: &ServiceId| touched.binary_search_by_key(id, |(touched, _)| *touched).is_ok();
+            for id in self.store.service_ids().filter(|id| !is_touched(id)) {
                 compare(self.plan(&before, id), self.plan(&now, id), &mut change);
             }
         }
+        change.changed.reserve(touched.len());
         for (id, before) in touched {
-            self.unsettle_between(&before.flows, &self.flows(&now, id));
-            compare(before.plans, self.plan(&now, id), &mut change);
+            let flows = self.flows(&now, id);
+            match before {
+                None => {
+                    self.unsettle_between(&[], &flows);
+                    self.plan_into(&now, id, &mut change.changed);
+                }
+                Some(before) => {
+                    self.unsettle_between(&before.flows, &flows);
+                    compare(before.plans, self.plan(&now, id), &mut change);
+                }
+            }
             self.store.prune(id);
         }
         self.planned = Some(now);
@@ -170,7 +180,8 @@ impl Tracker {
     /// [`Tracker::take`]. It is what was taken as long as nothing was touched since.
     pub fn whole(&self) -> Option<(NodePlan, Vec<PortPlan>)> {
         let context = self.planned.as_ref()?;
-        let ports = self.store.service_ids().flat_map(|id| self.plan(context, id)).collect();
+        let mut ports = Vec::new();
+        self.store.service_ids().for_each(|id| self.plan_into(context, id, &mut ports));
         Some((context.node.clone(), ports))
     }
 
@@ -194,14 +205,24 @@ impl Tracker {
 
     fn set_service(&mut self, service: Service) -> ServiceId {
         let service = compact_service(service);
-        let id = self.store.service_id(&service.key);
-        if self.store.service(id) != Some(&service) {
-            self.touch(id);
-            self.warnings.extend(policy::frontends::collisions(&service));
-            self.warnings.extend(policy::source_ranges::open_families(&service));
-            self.store.set_service(id, service);
+        let known = self.store.find_service(&service.key);
+        if let Some(id) = known.filter(|id| self.store.service(*id) == Some(&service)) {
+            return id;
         }
-        id
+        self.warnings.extend(policy::frontends::collisions(&service));
+        self.warnings.extend(policy::source_ranges::open_families(&service));
+        match known {
+            Some(id) => {
+                self.touch(id);
+                self.store.set_service(id, service);
+                id
+            }
+            None => {
+                let id = self.store.add_service(service);
+                self.touched.push(id, None);
+                id
+            }
+        }
     }
 
     fn remove_service(&mut self, id: ServiceId) {
@@ -254,59 +275,78 @@ impl Tracker {
 
     /// Marks the Service, and keeps what is true of it now. It must be called before anything of it changes.
     fn touch(&mut self, id: ServiceId) {
-        if !self.touched.contains_key(&id) {
-            let before = Before {
-                plans: self.planned.as_ref().map_or(Vec::new(), |context| self.plan(context, id)),
-                flows: self.planned.as_ref().map_or(Vec::new(), |context| self.flows(context, id)),
-                claims: self.planned.as_ref().map_or(Vec::new(), |_| self.claims_of(id)),
-                created: self.store.service(id).and_then(|service| service.created),
-            };
-            self.touched.insert(id, before);
+        if !self.touched.contains(id) {
+            let before = self.planned.as_ref().map(|context| {
+                Box::new(Before {
+                    plans: self.plan(context, id),
+                    flows: self.flows(context, id),
+                    claims: self.claims_of(id),
+                    created: self.store.service(id).and_then(|service| service.created),
+                })
+            });
+            self.touched.push(id, before);
         }
     }
 
     fn plan(&self, context: &Context, id: ServiceId) -> Vec<PortPlan> {
-        let Some(service) = self.store.service(id) else { return Vec::new() };
-        let wins = |claim: &Claim| self.claims.owner(claim) == Some(id);
-        policy::plan_uncontested(context, service, &self.store.slices(id), wins)
+        let mut plans = Vec::new();
+        self.plan_into(context, id, &mut plans);
+        plans
     }
 
-    fn claims_of(&self, id: ServiceId) -> Vec<Claim> {
-        self.store.service(id).map_or(Vec::new(), policy::frontends::claims)
+    fn plan_into(&self, context: &Context, id: ServiceId, plans: &mut Vec<PortPlan>) {
+        let Some(service) = self.store.service(id) else { return };
+        let wins = |claim: &Claim| self.claims.owner(claim) == Some(id);
+        policy::plan_uncontested(context, service, &self.store.slices(id), wins, plans);
+    }
+
+    fn claims_of(&self, id: ServiceId) -> SmallVec<[Claim; 4]> {
+        self.store.service(id).map(policy::frontends::claims).unwrap_or_default()
     }
 
     /// Brings the claims up to date, marks the other Services whose addresses this may give or take, and says who
     /// loses what to whom.
     fn settle_claims(&mut self) -> Vec<Warning> {
         let (mut dropped, mut raised) = (Vec::new(), Vec::new());
-        for (id, before) in &self.touched {
-            let now = self.claims_of(*id);
-            let same_age = self.store.service(*id).is_none_or(|service| service.created == before.created);
+        for (id, before) in self.touched.iter() {
+            let now = self.claims_of(id);
+            let Some(before) = before else {
+                raised.extend(now.into_iter().map(|claim| (claim, id)));
+                continue;
+            };
+            let same_age = self.store.service(id).is_none_or(|service| service.created == before.created);
             if now != before.claims || !same_age {
                 let stays = |claim: &&Claim| same_age && now.contains(claim) && before.claims.contains(claim);
-                dropped.extend(before.claims.iter().filter(|claim| !stays(claim)).map(|claim| (*claim, *id)));
-                raised.extend(now.iter().filter(|claim| !stays(claim)).map(|claim| (*claim, *id)));
+                dropped.extend(before.claims.iter().filter(|claim| !stays(claim)).map(|claim| (*claim, id)));
+                raised.extend(now.iter().filter(|claim| !stays(claim)).map(|claim| (*claim, id)));
             }
         }
-        let changed: BTreeSet<Claim> = dropped.iter().chain(&raised).map(|(claim, _)| *claim).collect();
-        for rival in changed.iter().flat_map(|claim| self.claims.claimants(claim).to_vec()).collect::<Vec<_>>() {
-            self.touch(rival);
-        }
-        let known: BTreeSet<_> = changed.iter().flat_map(|claim| self.claims.disputes(claim)).collect();
+        let changed = || dropped.iter().chain(&raised).map(|(claim, _)| claim);
+        let rivals: Vec<ServiceId> = changed().flat_map(|claim| self.claims.claimants(claim)).copied().collect();
+        rivals.into_iter().for_each(|rival| self.touch(rival));
+        let known: BTreeSet<_> = changed().flat_map(|claim| self.claims.disputes(claim)).collect();
         for (claim, id) in &dropped {
             self.claims.remove(claim, *id);
         }
+        self.claims.reserve(raised.len());
         let store = &self.store;
-        for (claim, id) in raised {
-            self.claims.add(claim, id, |a, b| store.age(a) < store.age(b));
+        for (claim, id) in &raised {
+            self.claims.add(*claim, *id, |a, b| store.age(a) < store.age(b));
         }
-        let disputes = changed.iter().flat_map(|claim| self.claims.disputes(claim));
+        let contested: BTreeSet<Claim> = changed().filter(|claim| self.claims.is_contested(claim)).copied().collect();
+        let disputes = contested.iter().flat_map(|claim| self.claims.disputes(claim));
         let name = |id| store.key(id).clone();
         disputes
             .filter(|dispute| !known.contains(dispute))
             .map(|(claim, winner, loser)| Warning::Contested { claim, winner: name(winner), loser: name(loser) })
             .collect()
     }
+}
+
+/// The first list without what is in the second.
+fn without<T: Ord>(list: Vec<T>, mut other: Vec<T>) -> Vec<T> {
+    other.sort_unstable();
+    list.into_iter().filter(|item| other.binary_search(item).is_err()).collect()
 }
 
 /// Adds what became of a Service's plans to the change.

@@ -11,11 +11,18 @@ use smallvec::SmallVec;
 use crate::objects::{EndpointSlice, Service, ServiceKey, SliceKey, Target};
 
 /// A Service that is held, or one that only slices name so far. It stays the same until [`Store::prune`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceId(u32);
 
+impl ServiceId {
+    /// Its number: those that are given are dense.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// A slice that is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SliceId(u32);
 
 /// Services and the slices of each, found by their keys.
@@ -53,11 +60,33 @@ impl Entry {
 impl Store {
     /// The Service of this key, which need not exist yet.
     pub fn service_id(&mut self, key: &ServiceKey) -> ServiceId {
-        if let Some(id) = self.find_service(key) {
-            return id;
+        match self.find_service(key) {
+            Some(id) => id,
+            None => self.add(Held::Missing(key.clone())),
         }
-        let hash = self.hasher.hash_one(key);
-        let at = self.services.insert(Entry { held: Held::Missing(key.clone()), slices: SmallVec::new() }) as u32;
+    }
+
+    /// Holds a Service of whose key nothing is known yet.
+    pub fn add_service(&mut self, service: Service) -> ServiceId {
+        debug_assert!(self.find_service(&service.key).is_none());
+        self.add(Held::Service(service))
+    }
+
+    /// Makes room for this many Services and slices in all. Growing step by step moves everything several times.
+    pub fn make_room(&mut self, services: usize, slices: usize) {
+        let services = services.saturating_sub(self.services.len());
+        let slices = slices.saturating_sub(self.slices.len());
+        self.services.reserve_exact(services);
+        self.slices.reserve_exact(slices);
+        let hasher = &self.hasher;
+        self.service_index.reserve(services, |at| hasher.hash_one(self.services[*at as usize].key()));
+        self.slice_index.reserve(slices, |at| hasher.hash_one(&self.slices[*at as usize].key));
+    }
+
+    fn add(&mut self, held: Held) -> ServiceId {
+        let entry = Entry { held, slices: SmallVec::new() };
+        let hash = self.hasher.hash_one(entry.key());
+        let at = self.services.insert(entry) as u32;
         let (services, hasher) = (&self.services, &self.hasher);
         self.service_index.insert_unique(hash, at, |at| hasher.hash_one(services[*at as usize].key()));
         ServiceId(at)
