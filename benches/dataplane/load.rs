@@ -42,15 +42,17 @@ pub fn measure(size: Size) -> anyhow::Result<Row> {
         .collect();
     let mut tracker = Tracker::new(config);
     let kernel_before = kernel_memory()?;
+    let mut programmer = Programmer::open(CodecKind::Native)?;
+    let clock = Instant::now();
     let started = Processor::now(UsageWho::RUSAGE_SELF)?;
     tracker.replace(snapshot);
     let (change, _) = tracker.take();
     let plan = started.elapsed()?.total();
     let node = change.node.unwrap_or_default();
-    let mut programmer = Programmer::open(CodecKind::Native)?;
     let started = Processor::now(UsageWho::RUSAGE_SELF)?;
     let applied = programmer.replace(node.clone(), change.changed)?;
     let load = started.elapsed()?.total();
+    let wall = clock.elapsed().as_secs_f64();
     // the kernel's split of processor time into program and system is too coarse here: the clock's share has to do
     let in_kernel = applied.kernel.as_secs_f64() / (applied.kernel + applied.encode).as_secs_f64();
     let rss = peak_rss()?;
@@ -83,6 +85,7 @@ pub fn measure(size: Size) -> anyhow::Result<Row> {
         commit: load * in_kernel,
         longest_commit: applied.longest.as_secs_f64(),
         transactions: applied.transactions,
+        wall,
         nft: nft(&programmer)?,
         replace,
         add_service,

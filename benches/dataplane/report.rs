@@ -36,6 +36,8 @@ pub struct Row {
     pub commit: f64,
     pub longest_commit: f64,
     pub transactions: usize,
+    /// From parsed objects to the last commit by the clock, while the next transaction is made beside each commit.
+    pub wall: f64,
     /// `nft -f` of the same ruleset; none where nft is missing.
     pub nft: Option<f64>,
     /// One endpoint replaced by another: the kernel's time, and from the event to the commit.
@@ -56,7 +58,7 @@ pub struct Row {
     pub counted: [f64; 3],
 }
 
-const HEADER: [&str; 18] = [
+const HEADER: [&str; 19] = [
     "size",
     "elements",
     "plan",
@@ -64,6 +66,7 @@ const HEADER: [&str; 18] = [
     "commit",
     "longest",
     "total",
+    "clock",
     "nft -f",
     "ratio",
     "replace",
@@ -80,7 +83,10 @@ const HEADER: [&str; 18] = [
 /// Prints what the columns are.
 pub fn print_header() {
     println!(
-        "plan, encode, commit: a cold start from parsed objects; longest: the longest single commit; total: their sum."
+        "plan, encode, commit: processor time of a cold start from parsed objects; total: their sum; clock: the same by"
+    );
+    println!(
+        "the clock, while commits and the making of the next one overlap; longest: the longest single commit by it."
     );
     println!("nft -f: the same ruleset as text; ratio: nft / total. replace, add, remove: the kernel's time for one");
     println!("endpoint replaced, one Service added, one removed (from the event to the commit in brackets), medians.");
@@ -101,7 +107,7 @@ pub fn print_row(row: &Row) {
     let pair = |(kernel, whole): (f64, f64)| format!("{} ({})", time(kernel), time(whole));
     let multiples = |base: f64| row.connections.map(|c| format!("{:.2}", c / base)).join("/");
     println!(
-        "| {} | {} | {} | {} | {} in {} | {} | {} | {} | {} | {} | {} | {} | {} | {:.1} MiB | {:.1} MiB | {} | {} ({}) | {} |",
+        "| {} | {} | {} | {} | {} in {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {:.1} MiB | {:.1} MiB | {} | {} ({}) | {} |",
         row.size,
         row.elements,
         time(row.plan),
@@ -110,6 +116,7 @@ pub fn print_row(row: &Row) {
         row.transactions,
         time(row.longest_commit),
         time(total),
+        time(row.wall),
         row.nft.map_or_else(|| "–".into(), time),
         row.nft.map_or_else(|| "–".into(), |nft| format!("{:.1}×", nft / total)),
         pair(row.replace),

@@ -111,7 +111,7 @@ pub fn element() -> impl Strategy<Value = Element> {
     (key, option::of(bytes()), value, 0u32..4, times, comment(), option::of(any::<(u64, u64)>())).prop_map(
         |(key, key_end, data, flags, (timeout_ms, expiration_ms), comment, counter)| Element {
             key,
-            key_end,
+            key_end: key_end.map(Box::new),
             data,
             flags,
             timeout_ms,

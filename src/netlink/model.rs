@@ -165,7 +165,7 @@ pub struct Element {
     /// The key, parts padded to 4 bytes each. Empty on the catch-all element.
     pub key: Bytes,
     /// The last key of a range; only in sets with ranges over concatenations.
-    pub key_end: Option<Bytes>,
+    pub key_end: Option<Box<Bytes>>,
     /// The value.
     pub data: Data,
     /// `NFT_SET_ELEM_*` flags, see [`element_flags`].

@@ -105,7 +105,7 @@ fn remade_by(op: &Op, before: &State) -> Option<Family> {
 fn add_old(before: &State, family: Family, elements: &mut Elements) {
     let nf = nf_family(family);
     let mut add = |element: element::Element| {
-        let change = elements.entry((nf, element.map, element.to_wire().key.to_vec())).or_default();
+        let change = elements.entry((nf, element.map, element.key.to_bytes().0.to_vec())).or_default();
         change.owner = element.owner.as_ref().map(ToString::to_string);
         change.old = Some(element.to_string());
     };

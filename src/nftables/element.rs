@@ -96,13 +96,13 @@ impl Element {
         !matches!(self.map, Map::Endpoints | Map::NodePortEndpoints | Map::Allowed)
     }
 
-    /// The element as the netlink layer wants it.
-    pub fn to_wire(&self) -> model::Element {
+    /// The element as the netlink layer wants it; `name` says what a chain is called.
+    pub fn to_wire(&self, name: impl FnMut(Chain) -> model::Name) -> model::Element {
         let (key, key_end) = self.key.to_bytes();
         model::Element {
             key,
-            key_end,
-            data: self.value.to_wire(),
+            key_end: key_end.map(Box::new),
+            data: self.value.to_wire(name),
             comment: self.owner.as_ref().filter(|_| self.is_commented()).map(PortName::shared),
             ..model::Element::default()
         }
@@ -218,8 +218,8 @@ impl fmt::Display for Key {
 }
 
 impl Value {
-    /// The value as the netlink layer wants it.
-    pub fn to_wire(self) -> model::Data {
+    /// The value as the netlink layer wants it; `name` says what a chain is called.
+    pub fn to_wire(self, mut name: impl FnMut(Chain) -> model::Name) -> model::Data {
         match self {
             Value::None => model::Data::None,
             Value::Endpoint(ip, port) => {
@@ -229,8 +229,8 @@ impl Value {
                 data.extend_from_slice(&[0, 0]);
                 model::Data::Value(data)
             }
-            Value::Goto(chain) => model::Data::Verdict(model::Verdict::Goto(chain.name())),
-            Value::Jump(chain) => model::Data::Verdict(model::Verdict::Jump(chain.name())),
+            Value::Goto(chain) => model::Data::Verdict(model::Verdict::Goto(name(chain))),
+            Value::Jump(chain) => model::Data::Verdict(model::Verdict::Jump(name(chain))),
             Value::Drop => model::Data::Verdict(model::Verdict::Drop),
             Value::Accept => model::Data::Verdict(model::Verdict::Accept),
         }
@@ -386,7 +386,7 @@ mod tests {
             (Family::V4, Value::Drop),
             (Family::V6, Value::Accept),
         ] {
-            assert_eq!(Value::from_wire(family, &value.to_wire()), Some(value));
+            assert_eq!(Value::from_wire(family, &value.to_wire(Chain::name)), Some(value));
         }
     }
 

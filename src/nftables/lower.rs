@@ -17,8 +17,17 @@ pub fn own_elements(port: &PortPlan) -> Vec<Element> {
 pub fn for_each_own_element(port: &PortPlan, each: &mut dyn FnMut(Element)) {
     let mut lowering = Lowering { port, each };
     for frontend in &port.frontends {
-        lowering.frontend(frontend);
+        lowering.endpoints(frontend);
+        lowering.verdicts(frontend);
+        lowering.counter(frontend);
+        lowering.sources(frontend);
     }
+}
+
+/// Calls `each` with those of [`own_elements`] that lead packets somewhere.
+pub fn for_each_verdict(port: &PortPlan, each: &mut dyn FnMut(Element)) {
+    let mut lowering = Lowering { port, each };
+    port.frontends.iter().for_each(|frontend| lowering.verdicts(frontend));
 }
 
 /// Calls `each` with the elements that other Service ports may need as well: its ClusterIPs, and its
@@ -116,9 +125,9 @@ fn maps_of(address: FrontendAddress) -> (Side, &'static Maps) {
 }
 
 impl Lowering<'_> {
-    fn frontend(&mut self, frontend: &Frontend) {
+    /// Where the frontend's connections go.
+    fn verdicts(&mut self, frontend: &Frontend) {
         let (side, maps) = maps_of(frontend.address);
-        self.endpoints(frontend, maps.endpoints);
         let key = self.key(frontend.address, None);
         if let Some(chain) = self.way_to_endpoints(frontend, side) {
             match affinity(self.port) {
@@ -138,14 +147,11 @@ impl Lowering<'_> {
             };
             self.push(maps.no_endpoints, key, value);
         }
-        if self.port.counted {
-            self.push(maps.connections, key, Value::None);
-        }
-        self.sources(frontend, key);
     }
 
     /// Every pool that the frontend uses, each from its own first slot on.
-    fn endpoints(&mut self, frontend: &Frontend, map: Map) {
+    fn endpoints(&mut self, frontend: &Frontend) {
+        let map = maps_of(frontend.address).1.endpoints;
         let uses_cluster = frontend.pool == PoolKind::Cluster || frontend.short_circuit;
         let cluster: &[Endpoint] = if uses_cluster { &self.port.cluster } else { &[] };
         let local: &[Endpoint] = if frontend.pool == PoolKind::Local { &self.port.local } else { &[] };
@@ -191,8 +197,16 @@ impl Lowering<'_> {
         self.push(maps.learn, key, Value::Jump(Chain::Learn(id, learner)));
     }
 
+    fn counter(&mut self, frontend: &Frontend) {
+        if self.port.counted {
+            let key = self.key(frontend.address, None);
+            self.push(maps_of(frontend.address).1.connections, key, Value::None);
+        }
+    }
+
     /// Source ranges hold for addresses only (behaviour row F7).
-    fn sources(&mut self, frontend: &Frontend, key: Key) {
+    fn sources(&mut self, frontend: &Frontend) {
+        let key = self.key(frontend.address, None);
         let (Some(sources), Key::Frontend(ip, protocol, port)) = (&frontend.sources, key) else { return };
         self.push(Map::Firewalled, key, Value::None);
         for source in sources.iter() {

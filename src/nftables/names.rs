@@ -115,6 +115,35 @@ impl Map {
         self.to_compact_string()
     }
 
+    /// Whether its elements lead packets somewhere.
+    pub fn holds_verdicts(self) -> bool {
+        match self {
+            Map::Services
+            | Map::NodePorts
+            | Map::ShortCircuit
+            | Map::NodePortShortCircuit
+            | Map::NoEndpoints
+            | Map::NodePortNoEndpoints
+            | Map::Unpinned
+            | Map::NodePortUnpinned
+            | Map::Learn
+            | Map::NodePortLearn => true,
+            Map::Endpoints
+            | Map::NodePortEndpoints
+            | Map::Connections
+            | Map::NodePortConnections
+            | Map::ClusterIps
+            | Map::Hairpin
+            | Map::Firewalled
+            | Map::Allowed
+            | Map::PodCidrs
+            | Map::ServiceCidrs
+            | Map::NodePortIps
+            | Map::Affinity(..)
+            | Map::AffinityPort(..) => false,
+        }
+    }
+
     /// The position in [`Map::CONSTANT`], for a map that is always there.
     fn index(self) -> Option<usize> {
         Some(match self {

@@ -3,14 +3,15 @@
 use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::ops::AddAssign;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::cut::{self, Limits, Parts};
 use super::names::Map;
+use super::owner;
 use super::read::{self, Reading};
+use super::schedule::Schedule;
+use super::send::{self, Failure};
 use super::state::State;
-use super::transaction::{Draft, Transaction, set_ref};
-use super::{clients, counts, owner};
+use super::transaction::{Transaction, set_ref};
 use crate::netlink::model::{Op, Table};
 use crate::netlink::{CodecKind, CommitError, Connection, ReadError};
 use crate::objects::{Family, Protocol};
@@ -89,12 +90,6 @@ pub enum SyncError {
     /// A change was given where the last one had failed: now the whole plan is needed.
     #[error("the last transaction failed: the whole plan has to be applied now")]
     OutOfStep,
-}
-
-impl SyncError {
-    fn is_about_something_missing(&self) -> bool {
-        matches!(self, SyncError::Commit { error, .. } if matches!(**error, CommitError::Refused { errno: libc::ENOENT, .. }))
-    }
 }
 
 impl Programmer {
@@ -226,6 +221,9 @@ impl Programmer {
     fn compare(&mut self, node: NodePlan, ports: Vec<PortPlan>) -> Result<(Transaction, PlanChange), SyncError> {
         let Reading { state, repairs } = read::read(&mut self.connection, &node)?;
         self.state = state;
+        if self.state.ports.is_empty() {
+            return Ok((repairs, PlanChange { node: Some(node), changed: ports, removed: Vec::new() }));
+        }
         let wanted: HashSet<_> = ports.iter().map(|port| &port.id).collect();
         let claimed: HashSet<Claim> = match self.rest {
             Rest::Delete => HashSet::new(),
@@ -248,93 +246,22 @@ impl Programmer {
         Ok((repairs, PlanChange { node: Some(node), changed: ports, removed }))
     }
 
-    /// Cuts the change where it is too large for one transaction, between Service ports.
-    ///
-    /// A cold start sends what verdicts lead to first, and then the verdicts in as few transactions as can be: each
-    /// of those makes the kernel walk over all verdicts there are, in search of loops.
     fn send_change(&mut self, change: PlanChange, applied: &mut Applied) -> Result<(), SyncError> {
-        let started = Instant::now();
-        let cold = self.state.ports().next().is_none();
-        self.state.make_room(change.changed.iter());
-        let limits = Limits::new(self.connection.max_batch_bytes());
-        let mut parts = Parts::new(&self.state, change, limits);
-        applied.encode += started.elapsed();
-        let mut is_first = true;
-        let mut without_verdicts = false;
-        loop {
-            let started = Instant::now();
-            let Some(part) = parts.next(&self.state) else { break };
-            without_verdicts = cold && (without_verdicts || is_first && !parts.is_empty());
-            is_first = false;
-            let draft = if without_verdicts { Draft::without_verdicts() } else { Draft::default() };
-            let transaction = self.state.advance_in_room(part, draft);
-            applied.encode += started.elapsed();
-            self.send(transaction, applied)?;
-        }
-        if without_verdicts { self.send_verdicts(limits, applied) } else { Ok(()) }
+        let mut schedule = Schedule::new(&mut self.state, change, self.connection.max_batch_bytes());
+        let sent = send::all(&mut self.connection, || schedule.next(), applied);
+        applied.encode += schedule.time();
+        sent.map_err(|failure| self.explain(failure))
     }
 
-    fn send_verdicts(&mut self, limits: Limits, applied: &mut Applied) -> Result<(), SyncError> {
-        for ports in cut::verdict_groups(&self.state, limits) {
-            let started = Instant::now();
-            let transaction = self.state.verdicts(&ports);
-            applied.encode += started.elapsed();
-            self.send(transaction, applied)?;
-        }
-        Ok(())
+    fn send(&mut self, transaction: Transaction, applied: &mut Applied) -> Result<(), SyncError> {
+        send::one(&mut self.connection, transaction, applied).map_err(|failure| self.explain(failure))
     }
 
-    fn send(&mut self, mut transaction: Transaction, applied: &mut Applied) -> Result<(), SyncError> {
-        let carried = clients::carried(&mut self.connection, &transaction.carry, &transaction.ops)?;
-        transaction.ops.extend(carried);
-        counts::carry(&mut self.connection, &transaction.counts, &mut transaction.ops)?;
-        let forget = std::mem::take(&mut transaction.forget);
-        let retime = std::mem::take(&mut transaction.retime);
-        let planned = transaction.ops.len();
-        let mut attempt = 1;
-        loop {
-            // an entry may expire between reading and deleting it: then the transaction is refused, and made again
-            let learned =
-                if attempt <= 3 { clients::changes(&mut self.connection, &forget, &retime)? } else { Vec::new() };
-            transaction.ops.truncate(planned);
-            let retry = !learned.is_empty();
-            transaction.ops.extend(learned);
-            match self.commit_all(&transaction.ops, applied) {
-                Err(error) if retry && error.is_about_something_missing() => attempt += 1,
-                other => break other?,
-            }
+    fn explain(&self, failure: Failure) -> SyncError {
+        match failure {
+            Failure::Read(error) => SyncError::Read(error),
+            Failure::Commit { ops, error } => self.refused(&ops, *error),
         }
-        // packets that were under way while the transaction was committed may have been learned since
-        for _ in 0..3 {
-            let late = clients::of_endpoints(&mut self.connection, &forget)?;
-            if late.is_empty() || self.commit_all(&late, applied).is_ok() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn commit_all(&mut self, ops: &[Op], applied: &mut Applied) -> Result<(), SyncError> {
-        let limits = Limits::new(self.connection.max_batch_bytes());
-        for piece in cut::pieces(ops, limits) {
-            let commit = self.connection.commit(&piece).map_err(|error| self.refused(&piece, error))?;
-            if commit.bytes > 0 {
-                applied.transactions += 1;
-            }
-            applied.messages += commit.messages;
-            applied.bytes += commit.bytes;
-            applied.encode += commit.encode;
-            applied.kernel += commit.kernel;
-            applied.longest = applied.longest.max(commit.kernel);
-            for op in piece.iter() {
-                match op {
-                    Op::AddElements { elements, .. } => applied.added += elements.len(),
-                    Op::DeleteElements { elements, .. } => applied.deleted += elements.len(),
-                    _ => {}
-                }
-            }
-        }
-        Ok(())
     }
 
     fn refused(&self, ops: &[Op], mut error: CommitError) -> SyncError {

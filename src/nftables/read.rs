@@ -227,7 +227,7 @@ impl Structure {
         excess.into_iter().for_each(|element| draft.delete_element(family, element));
         missing.into_iter().for_each(|element| draft.add_element(family, element));
         *state.tables_mut(family) = tables;
-        state.ports.extend(ports.into_iter().map(|port| (port.id.clone(), port)));
+        state.ports.extend(ports);
     }
 
     /// The Service ports in use whose affinity maps hold another number of clients than the plan says.
@@ -296,7 +296,7 @@ impl Sink for Typing<'_> {
 pub fn typed_element(map: Map, family: Family, element: &model::Element) -> Option<Element> {
     Some(Element {
         map,
-        key: Key::from_bytes(map, family, &element.key, element.key_end.as_deref())?,
+        key: Key::from_bytes(map, family, &element.key, element.key_end.as_deref().map(|end| &end[..]))?,
         value: Value::from_wire(family, &element.data)?,
         owner: element.comment.as_deref().map(PortName::parse),
     })

@@ -12,7 +12,8 @@ use super::chains::{self, AffinityRules, Chains};
 use super::element::{Element, Shared};
 use super::lower;
 use super::names::{AffinityId, Base, Chain, Map, PerMap};
-use super::transaction::{Draft, Forget, Transaction};
+use super::ports::Ports;
+use super::transaction::{Content, Draft, Forget, Transaction};
 use super::{maps, ranges};
 use crate::objects::Family;
 use crate::plan::{NodePlan, PlanChange, PoolKind, PortId, PortPlan, assign};
@@ -21,7 +22,7 @@ use crate::plan::{NodePlan, PlanChange, PoolKind, PortId, PortPlan, assign};
 #[derive(Clone, Debug, Default)]
 pub struct State {
     pub(super) node: NodePlan,
-    pub(super) ports: HashMap<PortId, PortPlan>,
+    pub(super) ports: Ports,
     pub(super) v4: Tables,
     pub(super) v6: Tables,
     /// The families whose tables have to be made again, since a map has no room for what is coming.
@@ -70,7 +71,7 @@ fn size_for(elements: usize) -> u32 {
 impl State {
     /// The Service ports as they are programmed, endpoints in slot order.
     pub fn ports(&self) -> impl Iterator<Item = &PortPlan> {
-        self.ports.values()
+        self.ports.iter()
     }
 
     /// One Service port as it is programmed.
@@ -111,15 +112,23 @@ impl State {
         self.advance_in_room(change, Draft::default())
     }
 
-    /// The verdicts of Service ports that were programmed without them.
-    pub(super) fn verdicts(&self, ports: &[PortId]) -> Transaction {
-        let mut draft = Draft::default();
-        for port in ports.iter().filter_map(|id| self.ports.get(id)) {
-            lower::for_each_own_element(port, &mut |element| {
-                if element.value.is_verdict() {
-                    draft.add_element(port.id.family, element);
-                }
-            });
+    /// The verdicts of Service ports that were programmed without them: of those from a position on, which moves on,
+    /// until there are as many as the limit says.
+    pub(super) fn verdicts(&self, position: &mut usize, limit: usize) -> Transaction {
+        let mut used = 0;
+        let mut ports = Vec::new();
+        for (at, port) in self.ports.iter_from(*position) {
+            lower::for_each_verdict(port, &mut |_| used += 1);
+            if used > limit && !ports.is_empty() {
+                break;
+            }
+            *position = at + 1;
+            ports.push(port);
+        }
+        let mut draft = Draft::of(Content::Verdicts);
+        draft.reserve(ports.iter().copied());
+        for port in ports {
+            lower::for_each_verdict(port, &mut |element| draft.add_element(port.id.family, element));
         }
         draft.finish()
     }
@@ -139,7 +148,7 @@ impl State {
                 self.tables_mut(family).make(family, &node, &mut draft);
             }
         }
-        draft.reserve(&change.changed);
+        draft.reserve(change.changed.iter());
         let mut touched = HashSet::new();
         for id in change.removed {
             let Some(old) = self.ports.remove(&id) else { continue };
@@ -160,11 +169,11 @@ impl State {
             } else if old.as_ref() != Some(&port) {
                 self.replace_port(&node, old.as_ref(), Some(&port), &mut draft);
             }
-            self.ports.insert(port.id.clone(), port);
+            self.ports.insert(port);
         }
         if !outgrown.is_empty() {
             let ports = std::mem::take(&mut self.ports);
-            for port in ports.values().filter(|p| outgrown.contains(&p.id.family) && !touched.contains(&p.id)) {
+            for port in ports.iter().filter(|p| outgrown.contains(&p.id.family) && !touched.contains(&p.id)) {
                 self.replace_port(&node, None, Some(port), &mut draft);
             }
             self.ports = ports;
@@ -234,7 +243,7 @@ impl State {
     /// be made again with twice the room that is needed, and its whole table with it, by the next transaction.
     pub(super) fn make_room<'a>(&mut self, coming: impl Iterator<Item = &'a PortPlan> + Clone) {
         // growing step by step would take the memory twice
-        self.ports.reserve(coming.clone().filter(|port| !self.ports.contains_key(&port.id)).count());
+        self.ports.reserve(coming.clone().filter(|port| self.ports.get(&port.id).is_none()).count());
         for family in Family::BOTH {
             let mut more = PerMap::default();
             let tables = self.tables(family);
@@ -546,5 +555,22 @@ fn forget_clients(old: &PortPlan, new: &PortPlan, draft: &mut Draft) {
         if !endpoints.is_empty() {
             draft.forget(Forget { family: old.id.family, id, pool, endpoints });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's `nft_hash_buckets`: what is not needed for the size is wasted.
+    #[test]
+    fn sizes_waste_no_buckets() {
+        for elements in [0, 1, 3072, 3073, 90_000, 98_304, 98_305, 2_400_000] {
+            let size = size_for(elements);
+            assert!(size as usize >= elements && size >= MIN_SIZE, "{elements} -> {size}");
+            assert!((u64::from(size) * 4 / 3).is_power_of_two(), "{elements} -> {size}");
+            assert!(size == MIN_SIZE || size as usize / 2 < elements, "{elements} -> {size} is too large");
+        }
+        assert_eq!(size_for(usize::MAX), u32::MAX);
     }
 }

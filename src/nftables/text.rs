@@ -74,7 +74,7 @@ fn write_table(state: &State, family: Family, out: &mut impl Write) -> io::Resul
 /// All elements of a family that follow from Service ports.
 fn elements(state: &State, family: Family) -> BTreeMap<Map, Vec<Element>> {
     let mut all: BTreeMap<Map, Vec<Element>> = BTreeMap::new();
-    for port in state.ports.values().filter(|port| port.id.family == family) {
+    for port in state.ports().filter(|port| port.id.family == family) {
         for element in lower::own_elements(port) {
             all.entry(element.map).or_default().push(element);
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use hashbrown::HashMap;
 use ipnet::IpNet;
 
 use super::element::Element;
@@ -111,14 +112,35 @@ pub(super) struct Draft {
     retime: Vec<Retime>,
     carry: Vec<SetRef>,
     counts: Vec<SetRef>,
-    /// Leaves out the elements that lead packets somewhere.
-    without_verdicts: bool,
+    content: Content,
+    /// The names of chains that elements lead to: few chains, many elements.
+    names: HashMap<Chain, model::Name>,
+}
+
+/// Which of the elements that are added a transaction takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Content {
+    #[default]
+    All,
+    /// Those that verdicts lead to.
+    WithoutVerdicts,
+    /// Those that lead packets somewhere.
+    Verdicts,
+}
+
+impl Content {
+    fn admits(self, map: Map) -> bool {
+        match self {
+            Content::All => true,
+            Content::WithoutVerdicts => !map.holds_verdicts(),
+            Content::Verdicts => map.holds_verdicts(),
+        }
+    }
 }
 
 impl Draft {
-    /// A draft of what verdicts lead to, without the verdicts.
-    pub(super) fn without_verdicts() -> Draft {
-        Draft { without_verdicts: true, ..Draft::default() }
+    pub(super) fn of(content: Content) -> Draft {
+        Draft { content, ..Draft::default() }
     }
 
     pub(super) fn finish(self) -> Transaction {
@@ -222,28 +244,31 @@ impl Draft {
     }
 
     /// Makes room for the elements of Service ports that are new.
-    pub(super) fn reserve(&mut self, ports: &[PortPlan]) {
-        for family in Family::BOTH {
-            let mut counts = PerMap::default();
-            ports.iter().filter(|port| port.id.family == family).for_each(|port| lower::count(port, 1, &mut counts));
-            for ((_, elements), (_, count)) in self.added[family as usize].iter_mut().zip(counts.iter()) {
-                elements.reserve_exact(count.unsigned_abs());
+    pub(super) fn reserve<'a>(&mut self, ports: impl Iterator<Item = &'a PortPlan>) {
+        let mut counts: [PerMap<isize>; 2] = Default::default();
+        ports.for_each(|port| lower::count(port, 1, &mut counts[port.id.family as usize]));
+        for (added, counts) in self.added.iter_mut().zip(&counts) {
+            for ((map, elements), (_, count)) in added.iter_mut().zip(counts.iter()) {
+                if self.content.admits(map) {
+                    elements.reserve_exact(count.unsigned_abs());
+                }
             }
         }
     }
 
     pub(super) fn delete_element(&mut self, family: Family, element: Element) {
         if let Some(elements) = self.deleted[family as usize].get_mut(element.map) {
-            elements.push(element.to_wire());
+            elements.push(element.to_wire(Chain::name));
         }
     }
 
     pub(super) fn add_element(&mut self, family: Family, element: Element) {
-        if self.without_verdicts && element.value.is_verdict() {
+        if !self.content.admits(element.map) {
             return;
         }
+        let names = &mut self.names;
         if let Some(elements) = self.added[family as usize].get_mut(element.map) {
-            elements.push(element.to_wire());
+            elements.push(element.to_wire(|chain| names.entry(chain).or_insert_with(|| chain.name()).clone()));
         }
     }
 

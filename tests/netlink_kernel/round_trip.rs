@@ -67,7 +67,10 @@ fn cases() -> [(&'static str, Vec<Element>); 7] {
         ("intervals", vec![plain(4), Element { flags: element_flags::INTERVAL_END, ..plain(8) }]),
         (
             "ranges",
-            vec![Element { key_end: Some(key(5)), ..key_only(3) }, Element { key_end: Some(key(9)), ..key_only(9) }],
+            vec![
+                Element { key_end: Some(key(5).into()), ..key_only(3) },
+                Element { key_end: Some(key(9).into()), ..key_only(9) },
+            ],
         ),
         (
             "learnt",

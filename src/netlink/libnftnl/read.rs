@@ -88,7 +88,7 @@ fn element(from: &ffi::Element) -> Element {
     let verdict = read_verdict(from, ffi::Element::VERDICT, ffi::Element::CHAIN).map(Data::Verdict);
     Element {
         key: bytes(ffi::Element::KEY).unwrap_or_default(),
-        key_end: bytes(ffi::Element::KEY_END),
+        key_end: bytes(ffi::Element::KEY_END).map(Box::new),
         data: verdict.or_else(|| bytes(ffi::Element::DATA).map(Data::Value)).unwrap_or_default(),
         flags: from.get_u32(ffi::Element::FLAGS).unwrap_or_default(),
         timeout_ms: from.get_u64(ffi::Element::TIMEOUT),

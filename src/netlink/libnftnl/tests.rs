@@ -144,7 +144,7 @@ fn what_the_library_cannot_write_is_refused() {
         (rule_with(Expr::Lookup { sreg: 1, set: "s".repeat(256).into(), dreg: None, invert: false }), None, "longer"),
         (rule_with(Expr::Raw { name: "xt".into(), data: vec![0; 40_000] }), None, "32768"),
         (add(Element { key: long.clone(), ..Element::default() }), Some(1), "65 bytes"),
-        (add(Element { key_end: Some(long.clone()), ..good.clone() }), Some(1), "65 bytes"),
+        (add(Element { key_end: Some(Box::new(long.clone())), ..good.clone() }), Some(1), "65 bytes"),
         (add(Element { data: Data::Value(long), ..good.clone() }), Some(1), "65 bytes"),
         (add(Element { data: Data::Verdict(Verdict::Goto("a\0b".into())), ..good.clone() }), Some(1), "NUL"),
         (Op::DeleteTable { family: NfFamily::INET, name: "n".repeat(300).into() }, None, "longer"),

@@ -174,7 +174,7 @@ fn element(attrs: Reader) -> Element {
     for attr in attrs {
         match attr.kind {
             element::KEY => element.key = value(attr).unwrap_or_default(),
-            element::KEY_END => element.key_end = value(attr),
+            element::KEY_END => element.key_end = value(attr).map(Box::new),
             element::DATA => element.data = decode_expr::data(attr).unwrap_or_default(),
             element::FLAGS => element.flags = attr.u32().unwrap_or_default(),
             element::TIMEOUT => element.timeout_ms = attr.u64(),

@@ -21,8 +21,6 @@ pub struct Native;
 
 impl Codec for Native {
     fn encode(&self, ops: &[Op], batch: &mut Batch) -> Result<(), EncodeError> {
-        let large = ops.iter().filter(|op| matches!(op, Op::AddElements { .. } | Op::DeleteElements { .. }));
-        batch.reserve(large.map(encoded_len).sum());
         ops.iter().enumerate().try_for_each(|(index, op)| objects::encode(op, index, batch))
     }
 
