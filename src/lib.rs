@@ -16,4 +16,5 @@ pub mod policy;
 pub mod source;
 pub mod sync;
 pub mod top;
+pub mod trace;
 pub mod tracker;

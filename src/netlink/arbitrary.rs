@@ -118,6 +118,7 @@ pub fn element() -> impl Strategy<Value = Element> {
             expiration_ms,
             comment,
             counter,
+            unread: false,
         },
     )
 }

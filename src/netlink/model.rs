@@ -178,6 +178,8 @@ pub struct Element {
     pub comment: Option<Arc<str>>,
     /// Packets and bytes of the element's counter, as read from the kernel.
     pub counter: Option<(u64, u64)>,
+    /// Whether it has more, as read from the kernel: other statements than a counter, or an object. Never written.
+    pub unread: bool,
 }
 
 /// `NFT_SET_ELEM_*`.

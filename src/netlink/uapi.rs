@@ -112,6 +112,7 @@ pub mod element {
     pub const EXPIRATION: u16 = 5;
     pub const USERDATA: u16 = 6;
     pub const EXPR: u16 = 7;
+    pub const OBJREF: u16 = 9;
     pub const KEY_END: u16 = 10;
     pub const EXPRESSIONS: u16 = 11;
 }

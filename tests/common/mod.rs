@@ -7,3 +7,5 @@ pub mod cases;
 pub mod interpreter;
 #[macro_use]
 pub mod netns;
+pub mod trace;
+pub mod world;

@@ -85,6 +85,7 @@ pub fn elements(message: &[u8]) -> Option<Vec<Element>> {
 
 fn element(from: &ffi::Element) -> Element {
     let bytes = |attr| from.get_blob(attr).map(Bytes::from_slice);
+    let counters: Vec<_> = from.exprs().into_iter().map(read_counter).collect();
     let verdict = read_verdict(from, ffi::Element::VERDICT, ffi::Element::CHAIN).map(Data::Verdict);
     Element {
         key: bytes(ffi::Element::KEY).unwrap_or_default(),
@@ -94,6 +95,7 @@ fn element(from: &ffi::Element) -> Element {
         timeout_ms: from.get_u64(ffi::Element::TIMEOUT),
         expiration_ms: from.get_u64(ffi::Element::EXPIRATION),
         comment: from.get_blob(ffi::Element::USERDATA).and_then(comment),
-        counter: from.exprs().into_iter().find_map(read_counter),
+        counter: counters.iter().copied().flatten().next(),
+        unread: counters.iter().any(Option::is_none) || from.get_text(ffi::Element::OBJREF).is_some(),
     }
 }

@@ -175,22 +175,27 @@ fn element(attrs: Reader) -> Element {
         match attr.kind {
             element::KEY => element.key = value(attr).unwrap_or_default(),
             element::KEY_END => element.key_end = value(attr).map(Box::new),
-            element::DATA => element.data = decode_expr::data(attr).unwrap_or_default(),
+            element::DATA => match decode_expr::data(attr) {
+                Some(data) => element.data = data,
+                None => element.unread = true,
+            },
             element::FLAGS => element.flags = attr.u32().unwrap_or_default(),
             element::TIMEOUT => element.timeout_ms = attr.u64(),
             element::EXPIRATION => element.expiration_ms = attr.u64(),
             element::USERDATA => element.comment = comment(attr.value),
-            element::EXPR => element.counter = counter(attr),
-            element::EXPRESSIONS => element.counter = attr.attrs().find_map(counter),
+            element::EXPR => statement(&mut element, attr),
+            element::EXPRESSIONS => attr.attrs().for_each(|attr| statement(&mut element, attr)),
+            element::OBJREF => element.unread = true,
             _ => {}
         }
     }
     element
 }
 
-fn counter(attr: Attr) -> Option<(u64, u64)> {
+/// What an element does when it matches. Of that, only counters have a place in the model.
+fn statement(element: &mut Element, attr: Attr) {
     match decode_expr::expr(attr) {
-        Expr::Counter { packets, bytes } => Some((packets, bytes)),
-        _ => None,
+        Expr::Counter { packets, bytes } => element.counter = element.counter.or(Some((packets, bytes))),
+        _ => element.unread = true,
     }
 }

@@ -18,7 +18,7 @@ use svcmap::source::Snapshot;
 pub use flow::{Changes, Client, Flow, Outcome};
 pub use given::{Given, Home, NAMESPACE};
 pub use node::{LOCAL_NODE, NODE_IPS, NodeSettings, OUTSIDE_INTERFACE, POD_INTERFACE};
-pub use stack::{Stack, address};
+pub use stack::{Stack, address, in_family};
 pub use tracked::{Step, Tracked, TrackedFlow};
 
 /// One row of a table.
@@ -167,11 +167,17 @@ impl Table {
     }
 }
 
-/// Reads `RING: WHY; RING: WHY`.
+/// The rings that there are; the last two are of the flows of connection tracking.
+const RINGS: [&str; 5] = ["policy", "trace", "packets", "pure", "kernel"];
+
+/// Reads `RING: WHY; RING, RING: WHY`.
 fn exclusions(text: &str) -> BTreeMap<String, String> {
-    let excluded = text.split(';').filter(|text| !text.trim().is_empty()).map(|text| {
-        let (ring, why) = text.split_once(':').unwrap_or_else(|| panic!("no reason in {text:?}"));
-        (ring.trim().to_owned(), why.trim().to_owned())
+    let excluded = text.split(';').filter(|text| !text.trim().is_empty()).flat_map(|text| {
+        let (rings, why) = text.split_once(':').unwrap_or_else(|| panic!("no reason in {text:?}"));
+        rings.split(',').map(|ring| {
+            assert!(RINGS.contains(&ring.trim()), "there is no ring {ring:?}");
+            (ring.trim().to_owned(), why.trim().to_owned())
+        })
     });
     excluded.collect()
 }

@@ -59,6 +59,7 @@ impl Element {
     pub const TIMEOUT: U64<Element> = U64::new(sys::NFTNL_SET_ELEM_TIMEOUT);
     pub const EXPIRATION: U64<Element> = U64::new(sys::NFTNL_SET_ELEM_EXPIRATION);
     pub const USERDATA: Blob<Element> = Blob::any(sys::NFTNL_SET_ELEM_USERDATA);
+    pub const OBJREF: Text<Element> = Text::new(sys::NFTNL_SET_ELEM_OBJREF);
 }
 
 macro_rules! kinds {
