@@ -61,11 +61,12 @@ impl Reader {
     pub fn read(&mut self) -> Result<Reading, ReadError> {
         let generation = self.connection.generation()?;
         if self.generation != Some(generation) {
-            let state = read::read(&mut self.connection, &NodePlan::default())?.state;
-            if self.generation.is_some() {
-                self.note_changes(&state);
+            match read::read(&mut self.connection, &NodePlan::default()) {
+                Ok(reading) => self.take_over(reading.state, generation),
+                // changes come faster than they can be read: the plan of a moment ago has to do
+                Err(ReadError::Unsteady(_)) if self.generation.is_some() => {}
+                Err(error) => return Err(error),
             }
-            (self.state, self.generation) = (state, Some(generation));
         }
         let mut ports = self.ports();
         let families: Vec<Family> = self.state.families().collect();
@@ -79,6 +80,13 @@ impl Reader {
             }
         }
         Ok(Reading { at: Instant::now(), has_table: !families.is_empty(), ports })
+    }
+
+    fn take_over(&mut self, state: State, generation: u32) {
+        if self.generation.is_some() {
+            self.note_changes(&state);
+        }
+        (self.state, self.generation) = (state, Some(generation));
     }
 
     fn note_changes(&mut self, after: &State) {

@@ -62,11 +62,11 @@ fn watch(
     mut view: View,
 ) -> Result<(), ScreenError> {
     let (mut earlier, mut now): (Option<Reading>, Reading) = (None, reader.read()?);
+    let mut due = Instant::now() + interval;
     loop {
         let table = Table::new(&now, earlier.as_ref(), view.sort);
         view.scrolled = view.scrolled.min(table.services.len().saturating_sub(1));
         terminal.draw(|frame| draw(frame, &table, view, interval))?;
-        let due = now.at + interval;
         if event::poll(due.saturating_duration_since(Instant::now()))? {
             if let Event::Key(key) = event::read()?
                 && key.kind == KeyEventKind::Press
@@ -77,7 +77,13 @@ fn watch(
                 }
             }
         } else {
-            earlier = Some(std::mem::replace(&mut now, reader.read()?));
+            due = Instant::now() + interval;
+            match reader.read() {
+                Ok(reading) => earlier = Some(std::mem::replace(&mut now, reading)),
+                // the picture stays until the kernel can be read between two changes
+                Err(ReadError::Unsteady(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
     }
 }

@@ -47,7 +47,7 @@ fn apply_diff_and_cleanup(lab: &mut Lab) -> Result<()> {
 
     let objects = document(Stack::Dual, &["service svc", "slice svc L1"]);
     let said = svcmap(lab, &["apply", "-f", "-"], &objects)?;
-    ensure!(said.contains("1 services"), "apply says {said:?}");
+    ensure!(said.contains("1 service,"), "apply says {said:?}");
     let l1 = Family::BOTH.map(|family| address("10.180.0.1", family).to_string());
     ensure!(who_answers()? == l1, "after apply, {:?} answer", who_answers()?);
     svcmap(lab, &["diff", "-f", "-"], &objects)?;
