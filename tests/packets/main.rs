@@ -5,6 +5,7 @@
 mod affinity;
 mod cases;
 mod churn;
+mod coexistence;
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     trials.extend(churn::trials());
     trials.extend(affinity::trials());
     trials.extend(conntrack::trials());
+    trials.extend(coexistence::trials());
     trials.extend(commands::trials());
     trials.extend(counters::trials());
     trials.extend(localhost::trials());
