@@ -218,7 +218,11 @@ impl State {
         let affinity = new.and_then(lower::affinity);
         if let Some((id, rules)) = affinity {
             tables.change_affinity(id, rules, &writer, draft);
-        } else if let Some((id, _)) = old.and_then(lower::affinity) {
+        }
+        // a port with another protocol has other maps
+        if let Some((id, _)) =
+            old.and_then(lower::affinity).filter(|(id, _)| affinity.is_none_or(|(new, _)| new != *id))
+        {
             tables.forget_all_clients(family, id, draft);
         }
         let rules = affinity.map(|(_, rules)| rules);

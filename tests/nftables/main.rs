@@ -6,6 +6,8 @@ mod common;
 
 mod adoption;
 mod affinity;
+mod histories;
 mod listing;
 mod refusal;
+mod seen;
 mod support;
