@@ -5,6 +5,7 @@
 mod affinity;
 mod cases;
 mod churn;
+mod clients;
 mod coexistence;
 mod commands;
 #[path = "../common/mod.rs"]
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     trials.extend(cases::trials());
     trials.extend(churn::trials());
     trials.extend(affinity::trials());
+    trials.extend(clients::trials());
     trials.extend(conntrack::trials());
     trials.extend(coexistence::trials());
     trials.extend(commands::trials());

@@ -1,5 +1,6 @@
 //! The behavioural cases of `tests/data/cases`, whose notation its README describes.
 
+mod clients;
 mod flow;
 mod given;
 mod node;
@@ -15,6 +16,7 @@ use serde_json::json;
 use svcmap::config::ProxyConfig;
 use svcmap::source::Snapshot;
 
+pub use clients::{Expect, Round, Sticky, destination, endpoint_ips};
 pub use flow::{Changes, Client, Flow, Outcome};
 pub use given::{Given, Home, NAMESPACE};
 pub use node::{LOCAL_NODE, NODE_IPS, NodeSettings, OUTSIDE_INTERFACE, POD_INTERFACE};
@@ -41,6 +43,7 @@ enum What {
     Flows { text: String, expect: String },
     Nothing,
     Change { expect: String },
+    Cost { collected: bool, expect: String },
 }
 
 /// What is looked at after the last step, in one stack.
@@ -52,6 +55,40 @@ pub enum Look {
     Nothing,
     /// What the last step changed, and how many local endpoints the health checks of Services count after it.
     Change(Changes, BTreeMap<String, usize>),
+    /// What the last step sends, or what collecting sends after it.
+    Cost {
+        /// Whether it is that of collecting.
+        collected: bool,
+        /// What is expected; nothing where nothing at all is to be sent.
+        expect: Option<Cost>,
+    },
+}
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Elements added.
+    pub added: usize,
+    /// Elements deleted.
+    pub deleted: usize,
+    /// Messages about anything but elements: tables, chains, rules, maps.
+    pub other: usize,
+}
+
+impl Cost {
+    /// Reads `+ADDED -DELETED other:N`; nothing from `nothing`. In every family, as much is sent.
+    fn parse(text: &str, families: usize) -> Option<Cost> {
+        if text == "nothing" {
+            return None;
+        }
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let [added, deleted, other] = words[..] else { panic!("{text:?} is no cost") };
+        let number = |word: &str, prefix: &str| {
+            let number = word.strip_prefix(prefix).and_then(|number| number.parse::<usize>().ok());
+            families * number.unwrap_or_else(|| panic!("{word:?} in {text:?}: expected {prefix} and a number"))
+        };
+        Some(Cost { added: number(added, "+"), deleted: number(deleted, "-"), other: number(other, "other:") })
+    }
 }
 
 impl Case {
@@ -102,6 +139,9 @@ impl Case {
         let given = last.after(earlier.iter().map(Arc::as_ref));
         match &self.what {
             What::Nothing => Look::Nothing,
+            What::Cost { collected, expect } => {
+                Look::Cost { collected: *collected, expect: Cost::parse(expect, stack.families().len()) }
+            }
             What::Change { expect } => Look::Change(Changes::parse(expect), local_counts(expect)),
             What::Flows { text, expect } => {
                 let families = stack.families().iter();
@@ -192,6 +232,7 @@ fn row(line: &str, table: &Table) -> Case {
     let [id, given, node, flow, expect, not_in] = columns[..] else { panic!("six columns in {line:?}") };
     let what = match (flow, expect) {
         ("", "nothing") => What::Nothing,
+        ("cost" | "collect", expect) => What::Cost { collected: flow == "collect", expect: expect.to_owned() },
         ("change", expect) => What::Change { expect: expect.to_owned() },
         (flow, expect) => What::Flows { text: flow.to_owned(), expect: expect.to_owned() },
     };

@@ -1,0 +1,118 @@
+//! Cases of session affinity: what several clients get, one connection after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use svcmap::objects::{Family, Protocol};
+use svcmap::source::Snapshot;
+
+use super::flow::Target;
+use super::stack::address;
+use super::{Given, NodeSettings, Stack, Table, exclusions, manifests, snapshot};
+
+/// One row of `11-affinity.clients`.
+#[derive(Clone, Debug)]
+pub struct Sticky {
+    /// Its id, such as `A05`.
+    pub id: String,
+    /// The row as it is written.
+    pub row: String,
+    /// What happens, one after the other. The first brings about the state that is given.
+    pub steps: Vec<Round>,
+    /// What is expected of the last round.
+    pub expect: Expect,
+    node: NodeSettings,
+    excluded: BTreeMap<String, String>,
+}
+
+/// Something that happens.
+#[derive(Clone, Debug)]
+pub enum Round {
+    /// These are the objects now.
+    Sync(Arc<Given>),
+    /// The proxy is another. Nothing is different for it, so that nothing is to be sent.
+    Restart,
+    /// Nothing, for a while.
+    Pause(Duration),
+    /// Every client connects once.
+    Connect(String),
+}
+
+/// What every client gets in the last round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// The endpoint of the round before it; `later` if the kernel will forget it later than after that one.
+    Same { later: bool },
+    /// Not all of them have the same pod as in the round before it.
+    Other,
+    /// The endpoint of the round before it, if that is still there; otherwise one that is.
+    Kept,
+    /// One of these, and not all the same.
+    Among(BTreeSet<String>),
+}
+
+impl Sticky {
+    /// All cases, in the order of the file.
+    pub fn all() -> Vec<Sticky> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/cases/11-affinity.clients");
+        let table = Table::read(&path);
+        table.rows.iter().map(|row| Sticky::read(row, &table)).collect()
+    }
+
+    fn read(row: &str, table: &Table) -> Sticky {
+        let columns: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [id, given, node, clients, expect, not_in] = columns[..] else { panic!("six columns in {row:?}") };
+        let step = |text: &str| match text {
+            "restart" => Round::Restart,
+            text => match (text.strip_prefix("=>"), text.strip_suffix(" s")) {
+                (Some(given), _) => Round::Sync(table.given(given.trim())),
+                (_, Some(seconds)) => Round::Pause(Duration::from_secs_f32(seconds.parse().expect("seconds"))),
+                _ => Round::Connect(text.to_owned()),
+            },
+        };
+        let first = Round::Sync(table.given(given));
+        Sticky {
+            id: id.to_owned(),
+            row: row.to_owned(),
+            steps: std::iter::once(first).chain(clients.split(';').map(|text| step(text.trim()))).collect(),
+            expect: match expect {
+                "same" => Expect::Same { later: false },
+                "same later" => Expect::Same { later: true },
+                "other" => Expect::Other,
+                "kept" => Expect::Kept,
+                endpoints => Expect::Among(endpoints.split_whitespace().map(str::to_owned).collect()),
+            },
+            node: NodeSettings::parse(node),
+            excluded: exclusions(not_in),
+        }
+    }
+
+    /// Why this ring of tests cannot run the case, if it cannot.
+    pub fn excluded_from(&self, ring: &str) -> Option<&str> {
+        self.excluded.get(ring).map(String::as_str)
+    }
+
+    /// Objects, as they are read from the manifests.
+    pub fn snapshot(&self, given: &Given, stack: Stack) -> Snapshot {
+        snapshot(&manifests(&self.node, given, stack))
+    }
+}
+
+/// Where a round of connections goes to, in the state that there is.
+pub fn destination(to: &str, given: &Given, family: Family) -> (Protocol, SocketAddr) {
+    let target = Target::parse(to, given);
+    (target.port.protocol, SocketAddr::new(address(&target.ip, family), target.port.port.expect("a port number")))
+}
+
+/// The addresses of endpoints by their names.
+pub fn endpoint_ips<'a>(
+    names: impl IntoIterator<Item = &'a String>,
+    given: &Given,
+    family: Family,
+) -> BTreeSet<IpAddr> {
+    let ip = |name: &String| given.endpoint(name, family).unwrap_or_else(|| panic!("no endpoint {name}")).0;
+    names.into_iter().map(ip).collect()
+}
