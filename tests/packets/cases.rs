@@ -14,6 +14,7 @@ use svcmap::source::Snapshot;
 use crate::common::cases::{Case, Flow, Home, Look, Outcome, Stack};
 use crate::fixture;
 use crate::proxy::Proxy;
+use crate::traced;
 use crate::trial;
 
 /// For packets that are answered or refused. TCP over IPv6 hears of an ICMP error only when it sends its first packet
@@ -55,7 +56,14 @@ fn run(case: &Case, stack: Stack, lab: &mut Lab) -> Result<()> {
         proxy.sync(case.snapshot(step, stack)).with_context(|| format!("step {step}"))?;
     }
     let _servers = lab.serve(&listens(&snapshot, &flows))?;
-    let wrong: Vec<String> = flows.iter().filter_map(|flow| check(lab, flow).err()).map(|e| format!("{e:#}")).collect();
+    let packets = flows.iter().map(|flow| check(lab, flow));
+    let mut wrong: Vec<String> = packets.filter_map(Result::err).map(|e| format!("{e:#}")).collect();
+    if wrong.is_empty() {
+        // the tracer has to say the same of the rules that the packets met
+        let (ruleset, node) = (traced::ruleset(lab)?, traced::node(lab)?);
+        let traces = flows.iter().map(|flow| traced::check(lab, &ruleset, &node, flow));
+        wrong.extend(traces.filter_map(Result::err).map(|e| format!("{e:#}")));
+    }
     if wrong.is_empty() {
         return Ok(());
     }

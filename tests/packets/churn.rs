@@ -17,6 +17,7 @@ use svcmap::objects::{Family, Protocol};
 
 use crate::common::cases::{Stack, address, snapshot};
 use crate::fixture;
+use crate::random::Random;
 use crate::scene::{PATIENCE, Scene, ask, document, target};
 use crate::trial;
 
@@ -241,15 +242,5 @@ fn connect_until(lab: &Lab, client: &Client, stop: &AtomicBool, seen: &Seen) {
     });
     if let Err(error) = result {
         wrong(format!("{error:#}"));
-    }
-}
-
-/// Numbers that look random and are the same every time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) as usize) % bound
     }
 }

@@ -14,11 +14,14 @@ mod conntrack;
 mod counters;
 mod daemon;
 mod fixture;
+mod foreign;
 mod ground;
 mod localhost;
 mod proxy;
+mod random;
 mod scene;
 mod top;
+mod traced;
 
 use std::process::ExitCode;
 
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> = Vec::new();
     trials.extend(ground::trials());
     trials.extend(cases::trials());
+    trials.extend(foreign::trials());
     trials.extend(churn::trials());
     trials.extend(affinity::trials());
     trials.extend(clients::trials());
