@@ -87,6 +87,52 @@ fn a_daemon_that_cannot_begin_ends_with_1() {
     assert_eq!(output.status.code(), Some(1), "{said}");
 }
 
+/// Runs svcmap outside of any pod; its status and messages.
+fn outside(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_svcmap"))
+        .args(arguments)
+        .args(["--hostname-override", "n1", "--node-ip", "192.168.0.2"])
+        .env_remove("KUBERNETES_SERVICE_HOST")
+        .output()
+        .unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn without_any_input_it_is_said_what_could_be_given() {
+    for (command, status) in [("run", 1), ("render", 2), ("apply", 2), ("diff", 2)] {
+        let (found, said) = outside(&[command]);
+        assert_eq!(found, Some(status), "{command}: {said}");
+        for hint in ["-f PATH", "--kubeconfig FILE", "--master URL", "KUBERNETES_SERVICE_HOST"] {
+            assert!(said.contains(hint), "{command}: {said}");
+        }
+    }
+}
+
+#[test]
+fn manifests_and_a_cluster_are_not_followed_at_once() {
+    for cluster in [["--kubeconfig", "x"], ["--master", "https://192.0.2.1"]] {
+        for command in ["run", "render", "apply", "diff"] {
+            let (status, said) = outside(&[&[command, "-f", WEB], &cluster[..]].concat());
+            assert_eq!(status, Some(2), "{said}");
+            assert!(said.contains("cannot be used with"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_cluster_that_cannot_be_reached_is_named() {
+    for (arguments, complaint) in [
+        (["--kubeconfig", "/no/such/file"], "error: kubeconfig /no/such/file: "),
+        (["--master", "https://127.0.0.1:1"], "error: https://127.0.0.1:1/: Services cannot be read: "),
+        (["--master", "localhost"], "error: --master localhost: not a URL such as https://192.0.2.1:6443"),
+    ] {
+        let (status, said) = outside(&[&["render"], &arguments[..]].concat());
+        assert_eq!(status, Some(2), "{said}");
+        assert!(said.contains(complaint), "{said}");
+    }
+}
+
 #[test]
 fn devices_are_no_manifests() {
     for device in ["/dev/zero", "/dev/full"] {

@@ -177,6 +177,27 @@ fn a_file_comes_before_most_flags() {
 }
 
 #[test]
+fn the_way_to_the_cluster_comes_from_the_file_before_the_flags() {
+    let arguments = ["--kubeconfig=/flag", "--kube-api-qps=7.5", "--kube-api-burst=70"];
+    let connection = effective(&flags(&arguments)).unwrap().configuration.client_connection;
+    assert_eq!((connection.kubeconfig.as_str(), connection.qps, connection.burst), ("/flag", 7.5, 70));
+
+    let found = good("clientConnection: {kubeconfig: /file, qps: 2}\nnftables: {minSyncPeriod: 2s}\n", &arguments);
+    let connection = found.configuration.client_connection;
+    assert_eq!((connection.kubeconfig.as_str(), connection.qps, connection.burst), ("/file", 2.0, 10));
+    assert_eq!(
+        found.warnings,
+        [
+            "--kubeconfig is ignored, because --config names one",
+            "--kube-api-qps is ignored, because --config is given",
+            "--kube-api-burst is ignored, because --config is given",
+        ]
+    );
+    let found = good("clientConnection: {qps: 2}\n", &arguments[..1]);
+    assert_eq!((found.configuration.client_connection.kubeconfig.as_str(), found.warnings.len()), ("/flag", 0));
+}
+
+#[test]
 fn what_nothing_acts_on_is_told() {
     let found = good("mode: ipvs\nconntrack: {min: 5}\nfeatureGates: {X: true}\nportRange: 1-2\n", &[]);
     assert_eq!(

@@ -1,13 +1,14 @@
-//! What several commands read: manifests, and for which node.
+//! What several commands read: manifests or a cluster, and for which node.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::output::{Failure, counted, warn};
-use crate::config::{ProxyConfig, ProxyFlags, effective};
+use crate::config::{Effective, KubeProxyConfiguration, ProxyFlags, effective};
 use crate::nftables::program::Rest;
 use crate::plan::{NodePlan, PortPlan};
+use crate::source::cluster::{Access, read};
 use crate::source::{LeftAlone, load};
 use crate::tracker::{Counts, Tracker};
 
@@ -15,7 +16,7 @@ use crate::tracker::{Counts, Tracker};
 #[derive(Args, Debug)]
 pub struct InputArgs {
     /// Manifests: a file, a directory, or - for standard input (repeatable)
-    #[arg(short = 'f', long = "filename", value_name = "PATH", required = true)]
+    #[arg(short = 'f', long = "filename", value_name = "PATH", conflicts_with_all = ["kubeconfig", "master"])]
     pub files: Vec<PathBuf>,
     /// Take a problem in the input as a reason to stop, instead of leaving the object out
     #[arg(long)]
@@ -44,19 +45,48 @@ pub struct Wanted {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn configuration(flags: &ProxyFlags) -> Result<ProxyConfig, Failure> {
+pub fn configuration(flags: &ProxyFlags) -> Result<Effective, Failure> {
     let effective = effective(flags).map_err(|error| Failure::Input(error.to_string()))?;
     effective.warnings.iter().for_each(warn);
-    Ok(effective.proxy)
+    Ok(effective)
+}
+
+/// How the cluster is reached, for a command that got no manifests.
+///
+/// # Errors
+/// No cluster is named, and this is no pod of one.
+pub fn cluster(flags: &ProxyFlags, configuration: &KubeProxyConfiguration) -> Result<Access, Failure> {
+    let connection = &configuration.client_connection;
+    let access = Access {
+        kubeconfig: (!connection.kubeconfig.is_empty()).then(|| connection.kubeconfig.clone().into()),
+        masters: flags.master.clone(),
+        qps: connection.qps,
+        burst: connection.burst,
+    };
+    if access.is_given() {
+        return Ok(access);
+    }
+    Err(Failure::Input(
+        "no input: give manifests with -f PATH, or a cluster with --kubeconfig FILE or --master URL (a pod's service \
+         account is found by itself, but KUBERNETES_SERVICE_HOST is not set here)"
+            .into(),
+    ))
 }
 
 impl InputArgs {
-    /// Reads the manifests and plans them. Problems are printed.
+    /// Reads the manifests, or the cluster, and plans them. Problems are printed.
     ///
     /// # Errors
-    /// Nothing but files that cannot be read to their end; with `--strict`, any problem.
+    /// No input; nothing but files that cannot be read to their end; a cluster that cannot be read; with `--strict`, any
+    /// problem.
     pub fn plan(&self) -> Result<Wanted, Failure> {
-        let loaded = load(&self.files).map_err(|error| Failure::Input(error.to_string()))?;
+        let effective = configuration(&self.proxy)?;
+        let loaded = if self.files.is_empty() {
+            let access = cluster(&self.proxy, &effective.configuration)?;
+            read(&access, &effective.proxy.node_name).map_err(|error| Failure::Input(error.to_string()))?
+        } else {
+            load(&self.files).map_err(|error| Failure::Input(error.to_string()))?
+        };
         loaded.problems.iter().for_each(warn);
         let nothing = loaded.snapshot.services.is_empty() && loaded.snapshot.slices.is_empty();
         if let Some(file) = loaded.broken.first().filter(|_| nothing) {
@@ -67,7 +97,7 @@ impl InputArgs {
             warn("the input could not be read to its end, so Services that it does not name are not removed");
         }
         let mut problems = loaded.problems.len();
-        let mut tracker = Tracker::new(configuration(&self.proxy)?);
+        let mut tracker = Tracker::new(effective.proxy);
         let left_alone = loaded.snapshot.left_alone();
         tracker.replace(loaded.snapshot);
         let counts = tracker.counts();

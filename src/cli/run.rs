@@ -7,21 +7,22 @@ use std::sync::mpsc::{Sender, channel};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
 
-use super::input::configuration;
+use super::input::{cluster, configuration};
 use super::output::Failure;
-use crate::config::ProxyFlags;
+use crate::config::{Effective, ProxyFlags};
 use crate::conntrack::Cleaner;
 use crate::netlink::CodecKind;
 use crate::nftables::program::Programmer;
+use crate::source::cluster::follow;
 use crate::source::{Watch, watch};
-use crate::sync::{Event, Runner};
+use crate::sync::{Event, Periods, Runner};
 use crate::tracker::Tracker;
 
 /// Arguments of `run`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Manifests to follow: a file, a directory, or - for standard input, which is read once (repeatable)
-    #[arg(short = 'f', long = "filename", value_name = "PATH", required = true)]
+    #[arg(short = 'f', long = "filename", value_name = "PATH", conflicts_with_all = ["kubeconfig", "master"])]
     files: Vec<std::path::PathBuf>,
     #[command(flatten)]
     proxy: ProxyFlags,
@@ -56,15 +57,25 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn serve(args: &Args) -> Result<ExitCode, Failure> {
     start_log(args)?;
-    let tracker = Tracker::new(configuration(&args.proxy)?);
+    let Effective { configuration, proxy, .. } = configuration(&args.proxy)?;
+    let periods = Periods::of(&configuration.nftables);
+    let node = proxy.node_name.clone();
+    let access = args.files.is_empty().then(|| cluster(&args.proxy, &configuration)).transpose()?;
     let mut programmer = Programmer::open(args.codec).map_err(Failure::Connect)?;
     programmer.check()?;
     let cleaner = Cleaner::start().map_err(Failure::Connect)?;
     let (sender, events) = channel();
     stop_on_signals(sender.clone())?;
-    let watch = watch(args.files.clone()).map_err(|error| Failure::Input(error.to_string()))?;
-    std::thread::Builder::new().name("forward".into()).spawn(move || forward(&watch, &sender))?;
-    Runner::new(tracker, programmer, cleaner).run(&events);
+    let _cluster = if let Some(access) = access {
+        // the other end is gone only when the process is about to end
+        let tell = move |message| drop(sender.send(Event::Cluster(message)));
+        Some(follow(access, &node, tell).map_err(|error| Failure::Input(error.to_string()))?)
+    } else {
+        let watch = watch(args.files.clone()).map_err(|error| Failure::Input(error.to_string()))?;
+        std::thread::Builder::new().name("forward".into()).spawn(move || forward(&watch, &sender))?;
+        None
+    };
+    Runner::new(Tracker::new(proxy), programmer, cleaner, periods).run(&events);
     tracing::info!("stopped; what is programmed stays");
     Ok(ExitCode::SUCCESS)
 }
@@ -90,8 +101,10 @@ fn stop_on_signals(sender: Sender<Event>) -> std::io::Result<()> {
 }
 
 fn start_log(args: &Args) -> Result<(), Failure> {
+    // kube would report each failed attempt as an error; what becomes of them is reported by the cluster source
+    let directives = format!("kube_client=off,{}", args.log);
     let filter =
-        EnvFilter::try_new(&args.log).map_err(|error| Failure::Input(format!("--log {}: {error}", args.log)))?;
+        EnvFilter::try_new(directives).map_err(|error| Failure::Input(format!("--log {}: {error}", args.log)))?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())

@@ -100,15 +100,20 @@ fn read(path: &Path) -> Result<KubeProxyConfiguration, ConfigError> {
 }
 
 /// The fields, and groups of fields, that are acted on.
-const ACTED_ON: [&str; 8] = [
+const ACTED_ON: [&str; 13] = [
     "apiVersion",
     "kind",
+    "clientConnection.kubeconfig",
+    "clientConnection.qps",
+    "clientConnection.burst",
     "hostnameOverride",
     "detectLocalMode",
     "detectLocal",
     "clusterCIDR",
     "nodePortAddresses",
     "nftables.masquerade",
+    "nftables.syncPeriod",
+    "nftables.minSyncPeriod",
 ];
 
 /// A warning for each field that is not at its default and that nothing acts on.

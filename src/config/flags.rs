@@ -8,16 +8,34 @@ use ipnet::IpNet;
 
 use crate::objects::{parse_address, parse_network};
 
-use super::file::KubeProxyConfiguration;
+use super::file::{ClientConnection, KubeProxyConfiguration};
 
-/// The flags that say what Services mean on this node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+/// The flags that say where the cluster is and what Services mean on this node.
+#[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 #[command(next_help_heading = "Node and proxy configuration")]
 pub struct ProxyFlags {
     /// A KubeProxyConfiguration file; of the flags below, those that it can hold are ignored, except
     /// --hostname-override and --masquerade-all
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+
+    /// The kubeconfig of the cluster whose Services are meant (in a pod, its service account is the default); ignored
+    /// where --config names one
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<String>,
+
+    /// The URL of the API server, in the place of the kubeconfig's; repeated, the next one is asked where one does not
+    /// answer
+    #[arg(long, value_name = "URL")]
+    pub master: Vec<String>,
+
+    /// Requests per second to the API server (default 5; below zero, no limit)
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    pub kube_api_qps: Option<f32>,
+
+    /// Requests to the API server that may come at once (default 10)
+    #[arg(long, value_name = "NUMBER")]
+    pub kube_api_burst: Option<u32>,
 
     /// The name of the node that rules are made for (default: the host's name)
     #[arg(long, value_name = "NAME", value_parser = node_name)]
@@ -96,7 +114,7 @@ impl ProxyFlags {
         if let Some(all) = self.masquerade_all {
             configuration.nftables.masquerade_all = all;
         }
-        let mut ignored = Vec::new();
+        let mut ignored = self.apply_connection(&mut configuration.client_connection);
         let mut set = |flag: &str, field: &mut String, value: Option<String>| match value {
             Some(_) if self.config.is_some() => ignored.push(format!("--{flag} is ignored, because --config is given")),
             Some(value) => *field = value,
@@ -112,6 +130,27 @@ impl ProxyFlags {
         let listed = (!self.nodeport_addresses.is_empty()).then(|| self.nodeport_addresses.join(","));
         set("nodeport-addresses", &mut addresses, listed);
         configuration.node_port_addresses = addresses.split(',').map(Into::into).collect();
+        ignored
+    }
+
+    /// The same for the way to the API server.
+    fn apply_connection(&self, connection: &mut ClientConnection) -> Vec<String> {
+        let mut ignored = Vec::new();
+        match &self.kubeconfig {
+            Some(_) if !connection.kubeconfig.is_empty() => {
+                ignored.push("--kubeconfig is ignored, because --config names one".into());
+            }
+            Some(path) => connection.kubeconfig.clone_from(path),
+            None => {}
+        }
+        let given = [("qps", self.kube_api_qps.is_some()), ("burst", self.kube_api_burst.is_some())];
+        if self.config.is_some() {
+            let flags = given.iter().filter(|(_, given)| *given);
+            ignored.extend(flags.map(|(flag, _)| format!("--kube-api-{flag} is ignored, because --config is given")));
+        } else {
+            connection.qps = self.kube_api_qps.filter(|qps| *qps != 0.0).unwrap_or(connection.qps);
+            connection.burst = self.kube_api_burst.filter(|burst| *burst != 0).unwrap_or(connection.burst);
+        }
         ignored
     }
 }

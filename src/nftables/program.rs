@@ -27,6 +27,10 @@ pub struct Programmer {
     in_step: bool,
     /// The UDP frontends that the kernel was found to hold.
     found: BTreeSet<Claim>,
+    /// The Service ports of which the programmed form stays, though the plan does not have them.
+    kept: BTreeSet<PortName>,
+    /// The generation of the ruleset while nobody else changes it; zero where it is not known.
+    generation: u32,
 }
 
 /// What was done.
@@ -104,6 +108,8 @@ impl Programmer {
             rest: Rest::default(),
             in_step: false,
             found: BTreeSet::new(),
+            kept: BTreeSet::new(),
+            generation: 0,
         })
     }
 
@@ -121,6 +127,20 @@ impl Programmer {
     pub fn set_rest(&mut self, rest: Rest) {
         self.rest = rest;
         self.in_step = false;
+    }
+
+    /// The Service ports of which [`Programmer::replace`] shall leave what is programmed as it is, though the plan does not
+    /// have them; unless a Service of the plan has a frontend of theirs.
+    pub fn keep(&mut self, ports: BTreeSet<PortName>) {
+        self.kept = ports;
+    }
+
+    /// Whether nobody but this programmer has changed any rules, in whichever table, since it last read them.
+    ///
+    /// # Errors
+    /// Those of reading.
+    pub fn is_untouched(&mut self) -> Result<bool, SyncError> {
+        Ok(self.in_step && self.connection.generation()? == self.generation)
     }
 
     /// Whether [`Programmer::change`] can be used; else [`Programmer::replace`] has to be.
@@ -219,17 +239,18 @@ impl Programmer {
 
     /// Reads the kernel and works out what differs from the plan.
     fn compare(&mut self, node: NodePlan, ports: Vec<PortPlan>) -> Result<(Transaction, PlanChange), SyncError> {
+        self.generation = self.connection.generation()?;
         let Reading { state, repairs } = read::read(&mut self.connection, &node)?;
         self.state = state;
         if self.state.ports.is_empty() {
             return Ok((repairs, PlanChange { node: Some(node), changed: ports, removed: Vec::new() }));
         }
         let wanted: HashSet<_> = ports.iter().map(|port| &port.id).collect();
-        let claimed: HashSet<Claim> = match self.rest {
-            Rest::Delete => HashSet::new(),
-            Rest::Keep => ports.iter().flat_map(PortPlan::claims).collect(),
-        };
-        let stays = |port: &PortPlan| self.rest == Rest::Keep && port.claims().all(|claim| !claimed.contains(&claim));
+        let keeps_any = self.rest == Rest::Keep || !self.kept.is_empty();
+        let claimed: HashSet<Claim> =
+            if keeps_any { ports.iter().flat_map(PortPlan::claims).collect() } else { HashSet::new() };
+        let is_kept = |port: &PortPlan| self.rest == Rest::Keep || self.kept.contains(&port.id.name);
+        let stays = |port: &PortPlan| is_kept(port) && port.claims().all(|claim| !claimed.contains(&claim));
         let mut removed = Vec::new();
         for port in self.state.ports() {
             let is_wanted = wanted.contains(&port.id);
@@ -248,13 +269,23 @@ impl Programmer {
 
     fn send_change(&mut self, change: PlanChange, applied: &mut Applied) -> Result<(), SyncError> {
         let mut schedule = Schedule::new(&mut self.state, change, self.connection.max_batch_bytes());
+        let before = applied.transactions;
         let sent = send::all(&mut self.connection, || schedule.next(), applied);
         applied.encode += schedule.time();
+        self.count(applied.transactions - before);
         sent.map_err(|failure| self.explain(failure))
     }
 
     fn send(&mut self, transaction: Transaction, applied: &mut Applied) -> Result<(), SyncError> {
-        send::one(&mut self.connection, transaction, applied).map_err(|failure| self.explain(failure))
+        let before = applied.transactions;
+        let sent = send::one(&mut self.connection, transaction, applied);
+        self.count(applied.transactions - before);
+        sent.map_err(|failure| self.explain(failure))
+    }
+
+    /// Each commit moves the generation on by one. A step of somebody else in between makes the count wrong for good.
+    fn count(&mut self, commits: usize) {
+        self.generation = self.generation.wrapping_add(commits as u32);
     }
 
     fn explain(&self, failure: Failure) -> SyncError {

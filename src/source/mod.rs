@@ -1,8 +1,9 @@
-//! Where objects come from: manifests now, a cluster's API server later.
+//! Where objects come from: manifests, or a cluster's API server.
 //!
 //! Whatever the source, it ends in the compact types of [`crate::objects`].
 
 mod assemble;
+pub mod cluster;
 mod convert;
 mod derive;
 pub mod generate;
@@ -10,6 +11,7 @@ mod manifests;
 mod watch;
 mod write;
 
+use std::collections::HashSet;
 use std::fmt;
 
 use ipnet::IpNet;
@@ -45,6 +47,10 @@ pub enum Change {
     Slice(EndpointSlice),
     /// An EndpointSlice is gone.
     SliceGone(SliceKey),
+    /// These are all the Services there are: others are gone.
+    OnlyServices(HashSet<ServiceKey>),
+    /// These are all the EndpointSlices there are: others are gone.
+    OnlySlices(HashSet<SliceKey>),
     /// The own Node is new or differs.
     Node(Node),
     /// The ServiceCIDRs are these now.

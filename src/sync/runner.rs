@@ -2,13 +2,17 @@
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tracing::{error, info, warn};
 
+use super::aside::{Aside, Outcome};
+use super::stats::Stats;
+use crate::config::Nftables;
 use crate::conntrack::{self, Cleaner};
 use crate::nftables::program::{Applied, Programmer, Rest, SyncError};
 use crate::source::Loaded;
+use crate::source::cluster::Message;
 use crate::tracker::Tracker;
 
 /// The pause before a failed sync is tried again: doubled each time, up to the longest.
@@ -18,13 +22,42 @@ const LONGEST_RETRY: Duration = Duration::from_secs(30);
 /// How long a chain that nothing uses any more is kept: the next Service with as many endpoints finds it.
 const KEEP_UNUSED: Duration = Duration::from_secs(30);
 
+/// How many events are taken in before a sync, should they come without a pause.
+const MOST_EVENTS: usize = 100_000;
+
 /// What the loop is told.
 #[derive(Debug)]
 pub enum Event {
     /// The manifests say this now.
     Manifests(Loaded),
+    /// The cluster says this.
+    Cluster(Message),
     /// The end.
     Stop,
+}
+
+/// When the loop syncs (behaviour rows J1, J2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Periods {
+    /// The time between the end of a sync and the beginning of the next: changes that come within it are one. The first
+    /// change after a longer silence is programmed at once.
+    pub min: Duration,
+    /// The time between two looks at what the kernel holds. Where nobody else has changed any rules that costs one
+    /// message; else all of svcmap's tables are read and compared.
+    pub full: Duration,
+}
+
+impl Periods {
+    /// Those of the configuration.
+    pub fn of(configuration: &Nftables) -> Periods {
+        Periods { min: configuration.min_sync_period.0, full: configuration.sync_period.0 }
+    }
+}
+
+impl Default for Periods {
+    fn default() -> Periods {
+        Periods::of(&Nftables::default())
+    }
 }
 
 /// The daemon's state.
@@ -33,40 +66,81 @@ pub struct Runner {
     tracker: Tracker,
     programmer: Programmer,
     cleaner: Cleaner,
+    periods: Periods,
     /// Whether the source has spoken: nothing is programmed before that (behaviour row A12).
     synced: bool,
     /// What happens to Services that only the kernel knows; not known before the source has spoken.
     rest: Option<Rest>,
+    /// Whether anything was taken in since the last sync.
+    pending: bool,
+    /// When the next change may be programmed.
+    free_at: Instant,
     retry: Option<(Instant, Duration)>,
+    check_at: Option<Instant>,
     collect_at: Option<Instant>,
     /// Whether the kernel was told to route loopback addresses, where that is needed.
     routed: bool,
+    aside: Aside,
+    /// When the changes of endpoints happened that are not programmed yet.
+    triggered: Vec<SystemTime>,
+    stats: Stats,
 }
 
 impl Runner {
     /// A runner that has not been told anything.
-    pub fn new(tracker: Tracker, programmer: Programmer, cleaner: Cleaner) -> Runner {
-        Runner { tracker, programmer, cleaner, synced: false, rest: None, retry: None, collect_at: None, routed: false }
+    pub fn new(tracker: Tracker, programmer: Programmer, cleaner: Cleaner, periods: Periods) -> Runner {
+        Runner {
+            tracker,
+            programmer,
+            cleaner,
+            periods,
+            synced: false,
+            rest: None,
+            pending: false,
+            free_at: Instant::now(),
+            retry: None,
+            check_at: None,
+            collect_at: None,
+            routed: false,
+            aside: Aside::default(),
+            triggered: Vec::new(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> Stats {
+        Stats { aside: self.aside.held().len(), ..self.stats }
     }
 
     /// Runs until it is told to stop, or until everybody who could tell it anything is gone. What is programmed stays.
     pub fn run(&mut self, events: &Receiver<Event>) {
         loop {
-            let due = [self.retry.map(|(at, _)| at), self.collect_at].into_iter().flatten().min();
-            let wait = due.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+            let wait = self.due().map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
             match events.recv_timeout(wait) {
                 Ok(event) => {
                     // whatever piled up during the last sync is one change
-                    let stop = std::iter::once(event).chain(events.try_iter()).any(|event| self.take_in(event));
-                    if stop {
+                    let mut events = std::iter::once(event).chain(events.try_iter()).take(MOST_EVENTS);
+                    if events.any(|event| self.take_in(event)) {
                         return;
                     }
-                    self.sync();
                 }
-                Err(RecvTimeoutError::Timeout) => self.on_time(),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
+            self.on_time(Instant::now());
         }
+    }
+
+    /// When there is something to do next.
+    fn due(&self) -> Option<Instant> {
+        let retry = self.retry.map(|(at, _)| at);
+        [self.change_at(), retry, self.check_at, self.collect_at].into_iter().flatten().min()
+    }
+
+    /// When what was taken in is programmed.
+    fn change_at(&self) -> Option<Instant> {
+        (self.pending && self.synced).then_some(self.free_at)
     }
 
     /// Whether it is the end.
@@ -77,10 +151,19 @@ impl Runner {
                 self.settle_rest(&loaded.broken);
                 self.tracker.replace(loaded.snapshot);
                 self.synced = true;
-                false
             }
-            Event::Stop => true,
+            Event::Cluster(Message::Change(change, triggered)) => {
+                self.tracker.apply(change);
+                self.triggered.extend(triggered);
+            }
+            Event::Cluster(Message::Listed) => {
+                self.settle_rest(&[]);
+                self.synced = true;
+            }
+            Event::Stop => return true,
         }
+        self.pending = true;
+        false
     }
 
     /// Until every file has been read to its end once, what an earlier run programmed may belong to the rest of one: it
@@ -98,12 +181,17 @@ impl Runner {
         }
     }
 
-    fn on_time(&mut self) {
-        let now = Instant::now();
-        if self.retry.is_some_and(|(at, _)| at <= now) {
-            self.sync();
+    fn on_time(&mut self, now: Instant) {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let (change, retry) = (is_due(self.change_at()), is_due(self.retry.map(|(at, _)| at)));
+        let check = is_due(self.check_at) && self.synced && self.has_to_check(now);
+        if check {
+            self.aside.begin_anew();
         }
-        if self.collect_at.is_some_and(|at| at <= now) {
+        if change || retry || check {
+            self.sync(check);
+        }
+        if is_due(self.collect_at) {
             self.collect_at = None;
             match self.programmer.collect() {
                 Ok(applied) if applied.bytes > 0 => info!("deleted chains that nothing used any more"),
@@ -113,14 +201,24 @@ impl Runner {
         }
     }
 
-    fn sync(&mut self) {
-        if !self.synced {
-            return;
-        }
+    /// Whether the kernel's tables may not be what they should: somebody has changed rules, or something was refused.
+    fn has_to_check(&mut self, now: Instant) -> bool {
+        self.check_at = Some(now + self.periods.full);
+        let untouched = self.programmer.is_untouched().unwrap_or_else(|error| {
+            warn!("{error}");
+            false
+        });
+        !untouched || !self.aside.held().is_empty()
+    }
+
+    fn sync(&mut self, full: bool) {
         let (change, warnings) = self.tracker.take();
         warnings.iter().for_each(|warning| warn!("{warning}"));
+        self.pending = false;
         self.cleaner.exempt(self.tracker.unsettled());
-        let mut result = match self.programmer.is_in_step() {
+        let is_news = !change.is_empty();
+        let again = self.aside.begin(&change);
+        let mut result = match self.programmer.is_in_step() && !full && !again {
             true => self.programmer.change(change),
             false => Err(SyncError::OutOfStep),
         };
@@ -128,16 +226,36 @@ impl Runner {
             if !matches!(error, SyncError::OutOfStep) {
                 warn!("{error}; starting over from what the kernel holds");
             }
-            let (node, ports) = self.tracker.whole().unwrap_or_default();
-            result = self.programmer.replace(node, ports);
+            result = self.replace();
         }
         match result {
             Ok(applied) => {
+                if full && !is_news && applied.bytes > 0 {
+                    warn!("the tables were not as they should have been, and have been put right");
+                }
                 self.succeeded(&applied);
                 self.route_loopback();
                 self.clean_up();
             }
             Err(error) => self.failed(&error),
+        }
+        self.free_at = Instant::now() + self.periods.min;
+    }
+
+    /// Makes the kernel hold the whole plan, but for what it refuses.
+    fn replace(&mut self) -> Result<Applied, SyncError> {
+        loop {
+            let (node, ports) = self.tracker.whole().unwrap_or_default();
+            self.programmer.keep(self.aside.held().clone());
+            let result = self.programmer.replace(node, self.aside.without(ports));
+            let Err(SyncError::Commit { object: Some(name), .. }) = &result else { return result };
+            let reason = result.as_ref().map_or_else(ToString::to_string, |_| String::new());
+            self.stats.refused += 1;
+            match self.aside.add(name, &reason) {
+                Outcome::News => error!("{reason}; it stays as it is until it changes, the others go on"),
+                Outcome::Known => {}
+                Outcome::Useless => return result,
+            }
         }
     }
 
@@ -164,10 +282,17 @@ impl Runner {
 
     fn succeeded(&mut self, applied: &Applied) {
         self.retry = None;
+        self.stats.syncs += 1;
+        self.check_at.get_or_insert(Instant::now() + self.periods.full);
+        self.aside.recovered().iter().for_each(|name| info!("Service {name}: the kernel takes it now"));
+        let now = SystemTime::now();
+        let triggered = std::mem::take(&mut self.triggered);
+        triggered.iter().for_each(|event| self.stats.programming.observe(*event, now));
         if applied.bytes == 0 {
             return;
         }
         self.collect_at = Some(Instant::now() + KEEP_UNUSED);
+        let latency = triggered.iter().min().map(|first| now.duration_since(*first).unwrap_or_default().as_millis());
         info!(
             added = applied.added,
             deleted = applied.deleted,
@@ -175,11 +300,13 @@ impl Runner {
             bytes = applied.bytes,
             encode_us = applied.encode.as_micros(),
             commit_us = applied.kernel.as_micros(),
+            latency_ms = latency,
             "synced"
         );
     }
 
     fn failed(&mut self, error: &SyncError) {
+        self.stats.failures += 1;
         let pause = self.retry.map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(LONGEST_RETRY));
         self.retry = Some((Instant::now() + pause, pause));
         error!("{error}; trying again in {pause:?}");

@@ -9,14 +9,14 @@ mod flows;
 mod store;
 mod touched;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use ipnet::IpNet;
 use smallvec::SmallVec;
 
 use crate::config::ProxyConfig;
-use crate::objects::{EndpointSlice, Family, Node, Service, ServiceKey};
+use crate::objects::{EndpointSlice, Family, Node, Service, ServiceKey, SliceKey};
 use crate::plan::{Claim, NodePlan, PlanChange, PortId, PortPlan};
 use crate::policy::flows::Serving;
 use crate::policy::{self, Context, Warning};
@@ -105,6 +105,8 @@ impl Tracker {
                     self.remove_slice(id);
                 }
             }
+            Change::OnlyServices(keys) => self.keep_services(&keys),
+            Change::OnlySlices(keys) => self.keep_slices(&keys),
             Change::Node(node) if *node.name == *self.own_node => self.set_node(Some(node)),
             Change::Node(_) => {}
             Change::ServiceCidrs(networks) => self.set_service_cidrs(networks),
@@ -201,6 +203,22 @@ impl Tracker {
     pub fn local_ready(&self, service: &ServiceKey, family: Family) -> usize {
         let id = self.store.find_service(service);
         id.map_or(0, |id| policy::health::local_ready(&self.own_node, &self.store.slices(id), family))
+    }
+
+    /// Removes the Services that are not among these.
+    fn keep_services(&mut self, keys: &HashSet<ServiceKey>) {
+        let goes = |id: &ServiceId| self.store.service(*id).is_some_and(|service| !keys.contains(&service.key));
+        for id in self.store.service_ids().filter(goes).collect::<Vec<_>>() {
+            self.remove_service(id);
+        }
+    }
+
+    /// Removes the EndpointSlices that are not among these.
+    fn keep_slices(&mut self, keys: &HashSet<SliceKey>) {
+        let goes = |id: &SliceId| !keys.contains(&self.store.slice(*id).key);
+        for id in self.store.slice_ids().filter(goes).collect::<Vec<_>>() {
+            self.remove_slice(id);
+        }
     }
 
     fn set_service(&mut self, service: Service) -> ServiceId {

@@ -243,6 +243,12 @@ pub fn step() -> impl Strategy<Value = Step> {
         6 => slice().prop_map(|slice| Step::Apply(Change::Slice(slice))),
         2 => select(&SERVICES[..]).prop_map(|name| Step::Apply(Change::ServiceGone(ServiceKey::new("ns", name)))),
         2 => slice().prop_map(|slice| Step::Apply(Change::SliceGone(slice.key))),
+        1 => vec(service(), 0..6).prop_map(|services| {
+            Step::Apply(Change::OnlyServices(services.into_iter().map(|service| service.key).collect()))
+        }),
+        1 => vec(slice(), 0..6).prop_map(|slices| {
+            Step::Apply(Change::OnlySlices(slices.into_iter().map(|slice| slice.key).collect()))
+        }),
         2 => node().prop_map(|node| Step::Apply(Change::Node(node))),
         1 => some::<IpNet>(&RANGES, 2).prop_map(|networks| Step::Apply(Change::ServiceCidrs(networks))),
         1 => snapshot().prop_map(Step::Replace),
@@ -266,6 +272,8 @@ impl Model {
             Change::ServiceGone(key) => drop(self.services.remove(&key)),
             Change::Slice(slice) => drop(self.slices.insert(slice.key.to_string(), slice)),
             Change::SliceGone(key) => drop(self.slices.remove(&key.to_string())),
+            Change::OnlyServices(keys) => self.services.retain(|key, _| keys.contains(key)),
+            Change::OnlySlices(keys) => self.slices.retain(|_, slice| keys.contains(&slice.key)),
             Change::Node(node) if node.name == "n1" => self.node = Some(node),
             Change::Node(_) => {}
             Change::ServiceCidrs(networks) => self.service_cidrs = networks,

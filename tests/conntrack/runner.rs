@@ -12,7 +12,7 @@ use svcmap::netlink::{CodecKind, Connection};
 use svcmap::nftables::program::Programmer;
 use svcmap::objects::{Family, Protocol};
 use svcmap::source::Loaded;
-use svcmap::sync::{Event, Runner};
+use svcmap::sync::{Event, Periods, Runner};
 use svcmap::tracker::Tracker;
 
 use crate::common::cases::{Given, NodeSettings, Stack, TrackedFlow, address, manifests, snapshot};
@@ -31,7 +31,7 @@ impl Daemon {
     fn start() -> Daemon {
         let tracker = Tracker::new(NodeSettings::default().config(Stack::Dual));
         let programmer = Programmer::open(CodecKind::Native).unwrap();
-        let mut runner = Runner::new(tracker, programmer, Cleaner::start().unwrap());
+        let mut runner = Runner::new(tracker, programmer, Cleaner::start().unwrap(), Periods::default());
         let (events, receiver) = channel();
         Daemon { events, thread: thread::spawn(move || runner.run(&receiver)) }
     }

@@ -58,6 +58,11 @@ impl Interner {
         self.0.insert(new.clone());
         new
     }
+
+    /// Forgets the names that nobody else holds.
+    pub fn prune(&mut self) {
+        self.0.retain(|name| Arc::strong_count(name) > 1);
+    }
 }
 
 /// A list without room to grow: there are many, and they stay.

@@ -1,0 +1,9 @@
+//! The cluster source against an API server of its own that lists, watches, and misbehaves.
+
+mod access;
+mod fake;
+mod lists;
+mod memory;
+mod model;
+mod query;
+mod trouble;
