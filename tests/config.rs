@@ -199,11 +199,12 @@ fn the_way_to_the_cluster_comes_from_the_file_before_the_flags() {
 
 #[test]
 fn what_nothing_acts_on_is_told() {
-    let found = good("mode: ipvs\nconntrack: {min: 5}\nfeatureGates: {X: true}\nportRange: 1-2\n", &[]);
+    let found =
+        good("mode: ipvs\nconntrack: {min: 5}\nenableProfiling: true\nfeatureGates: {X: true}\nportRange: 1-2\n", &[]);
     assert_eq!(
         found.warnings,
         [
-            "conntrack.min is set, but nothing acts on it",
+            "enableProfiling is set, but nothing acts on it",
             "featureGates.X is set, but nothing acts on it",
             "mode: ipvs is not available, the rules are made for nftables",
             "portRange is set, but nothing acts on it",

@@ -323,6 +323,24 @@ fn nodes_and_service_cidrs_are_read() {
     assert_eq!(format!("{:?}", loaded.snapshot.service_cidrs), "[172.30.0.0/16]");
 }
 
+/// Row I9.
+#[test]
+fn nodes_that_are_about_to_go_are_told_from_others() {
+    for (metadata, spec, leaving) in [
+        ("", "", false),
+        (", deletionTimestamp: null", "taints: null", false),
+        (", deletionTimestamp: '2026-11-30T00:00:00Z'", "", true),
+        ("", "taints: [{key: ToBeDeletedByClusterAutoscaler, value: '1', effect: NoSchedule}]", true),
+        ("", "taints: [{key: a}, {key: ToBeDeletedByClusterAutoscaler}]", true),
+        ("", "taints: [{key: node.kubernetes.io/unschedulable, effect: NoSchedule}]", false),
+    ] {
+        let loaded =
+            load_text(format!("apiVersion: v1\nkind: Node\nmetadata: {{name: n1{metadata}}}\nspec: {{{spec}}}\n"));
+        assert_eq!(problems(&loaded), [""; 0]);
+        assert_eq!(loaded.snapshot.nodes[0].leaving, leaving, "{metadata} {spec}");
+    }
+}
+
 #[test]
 fn a_directory_stands_for_its_manifests_and_not_for_what_is_below() {
     let service =

@@ -128,6 +128,7 @@ fn every_field_reads_back() {
         addresses: vec!["192.168.0.2".parse().unwrap(), "2001:db8::1".parse().unwrap()],
         pod_cidrs: vec!["10.1.0.0/24".parse().unwrap()],
         zone: Some("off".into()),
+        leaving: true,
     };
     let bare_node = Node { name: "n2".into(), ..Node::default() };
     let snapshot = Snapshot {

@@ -1,6 +1,7 @@
 //! `svcmap run`: the daemon.
 
 use std::io::IsTerminal;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{Sender, channel};
 
@@ -9,13 +10,15 @@ use tracing_subscriber::EnvFilter;
 
 use super::input::{cluster, configuration};
 use super::output::Failure;
-use crate::config::{Effective, ProxyFlags};
+use crate::config::{Effective, KubeProxyConfiguration, ProxyFlags};
 use crate::conntrack::Cleaner;
 use crate::netlink::CodecKind;
 use crate::nftables::program::Programmer;
+use crate::serve;
 use crate::source::cluster::follow;
 use crate::source::{Watch, watch};
 use crate::sync::{Event, Periods, Runner};
+use crate::sysctl;
 use crate::tracker::Tracker;
 
 /// Arguments of `run`.
@@ -24,8 +27,9 @@ pub struct Args {
     /// Manifests to follow: a file, a directory, or - for standard input, which is read once (repeatable)
     #[arg(short = 'f', long = "filename", value_name = "PATH", conflicts_with_all = ["kubeconfig", "master"])]
     files: Vec<std::path::PathBuf>,
-    #[command(flatten)]
-    proxy: ProxyFlags,
+    /// Set what has to be set on the host, and end: connection tracking's limits and times
+    #[arg(long)]
+    init_only: bool,
     /// How log lines look
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
@@ -35,6 +39,8 @@ pub struct Args {
     /// What writes the netlink messages: native, or libnftnl where it was built in
     #[arg(long, value_name = "CODEC", default_value_t)]
     codec: CodecKind,
+    #[command(flatten)]
+    proxy: ProxyFlags,
 }
 
 /// `--log-format`.
@@ -49,15 +55,19 @@ enum LogFormat {
 
 /// Runs the command until SIGTERM or SIGINT. What is programmed stays. Every failure has status 1 here.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    serve(args).map_err(|failure| match failure {
+    daemon(args).map_err(|failure| match failure {
         Failure::Input(text) => Failure::Fatal(text),
         other => other,
     })
 }
 
-fn serve(args: &Args) -> Result<ExitCode, Failure> {
+fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     start_log(args)?;
-    let Effective { configuration, proxy, .. } = configuration(&args.proxy)?;
+    let Effective { configuration, proxy, healthz, metrics, .. } = configuration(&args.proxy)?;
+    if args.init_only {
+        set_up_host(&configuration);
+        return Ok(ExitCode::SUCCESS);
+    }
     let periods = Periods::of(&configuration.nftables);
     let node = proxy.node_name.clone();
     let access = args.files.is_empty().then(|| cluster(&args.proxy, &configuration)).transpose()?;
@@ -66,6 +76,8 @@ fn serve(args: &Args) -> Result<ExitCode, Failure> {
     let cleaner = Cleaner::start().map_err(Failure::Connect)?;
     let (sender, events) = channel();
     stop_on_signals(sender.clone())?;
+    let asked = sender.clone();
+    let ask = serve::Ask::new(move |question| asked.send(Event::Question(question)).is_ok());
     let _cluster = if let Some(access) = access {
         // the other end is gone only when the process is about to end
         let tell = move |message| drop(sender.send(Event::Cluster(message)));
@@ -75,9 +87,20 @@ fn serve(args: &Args) -> Result<ExitCode, Failure> {
         std::thread::Builder::new().name("forward".into()).spawn(move || forward(&watch, &sender))?;
         None
     };
-    Runner::new(Tracker::new(proxy), programmer, cleaner, periods).run(&events);
+    // not before connection tracking is there, which the cleaner sees to
+    set_up_host(&configuration);
+    let hard_fail = configuration.bind_address_hard_fail;
+    let (observer, audience) = serve::observer();
+    serve::start(serve::Settings { healthz, metrics, hard_fail, node, configuration }, audience, ask)?;
+    Runner::new(Tracker::new(proxy), programmer, cleaner, periods).observed_by(observer).run(&events);
     tracing::info!("stopped; what is programmed stays");
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the host refuses is said; the daemon does its work all the same (behaviour rows H10, J14).
+fn set_up_host(configuration: &KubeProxyConfiguration) {
+    let settings = sysctl::settings(configuration, sysctl::processors());
+    sysctl::apply(&settings, Path::new("/")).iter().for_each(|trouble| tracing::warn!("{trouble}"));
 }
 
 fn forward(watch: &Watch, sender: &Sender<Event>) {

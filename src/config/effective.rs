@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -52,6 +53,10 @@ pub struct Effective {
     pub configuration: KubeProxyConfiguration,
     /// The part that decides what Services mean.
     pub proxy: ProxyConfig,
+    /// Where health is told; none where that is switched off.
+    pub healthz: Option<SocketAddr>,
+    /// Where metrics are told; none where that is switched off.
+    pub metrics: Option<SocketAddr>,
     /// What was asked for and is not done.
     pub warnings: Vec<String>,
 }
@@ -91,7 +96,7 @@ pub fn effective(flags: &ProxyFlags) -> Result<Effective, ConfigError> {
         affinity_clients: flags.affinity_clients,
         counters: flags.counters.unwrap_or_default(),
     };
-    Ok(Effective { configuration, proxy, warnings })
+    Ok(Effective { configuration, proxy, healthz: meaning.healthz, metrics: meaning.metrics, warnings })
 }
 
 fn read(path: &Path) -> Result<KubeProxyConfiguration, ConfigError> {
@@ -100,7 +105,7 @@ fn read(path: &Path) -> Result<KubeProxyConfiguration, ConfigError> {
 }
 
 /// The fields, and groups of fields, that are acted on.
-const ACTED_ON: [&str; 13] = [
+const ACTED_ON: [&str; 18] = [
     "apiVersion",
     "kind",
     "clientConnection.kubeconfig",
@@ -114,6 +119,11 @@ const ACTED_ON: [&str; 13] = [
     "nftables.masquerade",
     "nftables.syncPeriod",
     "nftables.minSyncPeriod",
+    "healthzBindAddress",
+    "metricsBindAddress",
+    "bindAddressHardFail",
+    "oomScoreAdj",
+    "conntrack",
 ];
 
 /// A warning for each field that is not at its default and that nothing acts on.

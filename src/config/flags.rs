@@ -8,6 +8,7 @@ use ipnet::IpNet;
 
 use crate::objects::{parse_address, parse_network};
 
+use super::GoDuration;
 use super::file::{ClientConnection, KubeProxyConfiguration};
 
 /// The flags that say where the cluster is and what Services mean on this node.
@@ -89,6 +90,59 @@ pub struct ProxyFlags {
     /// Count the new connections of every Service, for `svcmap top`
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub counters: Option<bool>,
+
+    /// Those that are about the process and its host.
+    #[command(flatten)]
+    pub daemon: DaemonFlags,
+}
+
+/// Those of kube-proxy's flags that are about the process and its host; only the daemon acts on them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+#[command(next_help_heading = "Health, metrics and the host, for `svcmap run`")]
+pub struct DaemonFlags {
+    /// Where health is told; empty for nowhere (default: 0.0.0.0:10256)
+    #[arg(long, value_name = "IP:PORT")]
+    pub healthz_bind_address: Option<String>,
+
+    /// Where metrics and the status page are served; empty for nowhere (default: 127.0.0.1:10249)
+    #[arg(long, value_name = "IP:PORT")]
+    pub metrics_bind_address: Option<String>,
+
+    /// Take one of these two that cannot be had as a reason to stop, instead of trying again
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub bind_address_hard_fail: Option<bool>,
+
+    /// How unlikely the process is to be ended when memory runs out, from -1000 to 1000 (default: -999)
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    pub oom_score_adj: Option<i32>,
+
+    /// Tracked connections per processor; 0 leaves the kernel's limit alone (default: 32768)
+    #[arg(long, value_name = "NUMBER")]
+    pub conntrack_max_per_core: Option<i32>,
+
+    /// Tracked connections at least (default: 131072)
+    #[arg(long, value_name = "NUMBER")]
+    pub conntrack_min: Option<i32>,
+
+    /// How long idle TCP connections are tracked; 0 leaves the kernel's value alone (default: 24h)
+    #[arg(long, value_name = "DURATION")]
+    pub conntrack_tcp_timeout_established: Option<GoDuration>,
+
+    /// How long TCP connections are tracked that the other end has closed; 0 leaves the kernel's value alone (default: 1h)
+    #[arg(long, value_name = "DURATION")]
+    pub conntrack_tcp_timeout_close_wait: Option<GoDuration>,
+
+    /// Let TCP packets through that are out of the window
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub conntrack_tcp_be_liberal: Option<bool>,
+
+    /// How long UDP flows are tracked that got no answer; 0 leaves the kernel's value alone (the default)
+    #[arg(long, value_name = "DURATION")]
+    pub conntrack_udp_timeout: Option<GoDuration>,
+
+    /// How long UDP flows are tracked that got answers; 0 leaves the kernel's value alone (the default)
+    #[arg(long, value_name = "DURATION")]
+    pub conntrack_udp_timeout_stream: Option<GoDuration>,
 }
 
 fn node_name(text: &str) -> Result<String, String> {
@@ -114,23 +168,22 @@ impl ProxyFlags {
         if let Some(all) = self.masquerade_all {
             configuration.nftables.masquerade_all = all;
         }
-        let mut ignored = self.apply_connection(&mut configuration.client_connection);
-        let mut set = |flag: &str, field: &mut String, value: Option<String>| match value {
-            Some(_) if self.config.is_some() => ignored.push(format!("--{flag} is ignored, because --config is given")),
-            Some(value) => *field = value,
-            None => {}
-        };
+        let ignored = self.apply_connection(&mut configuration.client_connection);
+        let mut fields = Fields { are_from_file: self.config.is_some(), ignored };
         let cidrs: Vec<_> = self.cluster_cidr.iter().map(ToString::to_string).collect();
-        set("cluster-cidr", &mut configuration.cluster_cidr, (!cidrs.is_empty()).then(|| cidrs.join(",")));
-        set("detect-local-mode", &mut configuration.detect_local_mode, self.detect_local_mode.clone());
+        fields.set("cluster-cidr", &mut configuration.cluster_cidr, (!cidrs.is_empty()).then(|| cidrs.join(",")));
+        fields.set("detect-local-mode", &mut configuration.detect_local_mode, self.detect_local_mode.clone());
         let detect = &mut configuration.detect_local;
-        set("pod-bridge-interface", &mut detect.bridge_interface, self.pod_bridge_interface.clone());
-        set("pod-interface-name-prefix", &mut detect.interface_name_prefix, self.pod_interface_name_prefix.clone());
-        let mut addresses = configuration.node_port_addresses.join(",");
-        let listed = (!self.nodeport_addresses.is_empty()).then(|| self.nodeport_addresses.join(","));
-        set("nodeport-addresses", &mut addresses, listed);
-        configuration.node_port_addresses = addresses.split(',').map(Into::into).collect();
-        ignored
+        fields.set("pod-bridge-interface", &mut detect.bridge_interface, self.pod_bridge_interface.clone());
+        fields.set(
+            "pod-interface-name-prefix",
+            &mut detect.interface_name_prefix,
+            self.pod_interface_name_prefix.clone(),
+        );
+        let addresses = (!self.nodeport_addresses.is_empty()).then(|| self.nodeport_addresses.clone());
+        fields.set("nodeport-addresses", &mut configuration.node_port_addresses, addresses);
+        self.daemon.apply(configuration, &mut fields);
+        fields.ignored
     }
 
     /// The same for the way to the API server.
@@ -152,5 +205,43 @@ impl ProxyFlags {
             connection.burst = self.kube_api_burst.filter(|burst| *burst != 0).unwrap_or(connection.burst);
         }
         ignored
+    }
+}
+
+impl DaemonFlags {
+    fn apply(&self, configuration: &mut KubeProxyConfiguration, fields: &mut Fields) {
+        let c = configuration;
+        fields.set("healthz-bind-address", &mut c.healthz_bind_address, self.healthz_bind_address.clone());
+        fields.set("metrics-bind-address", &mut c.metrics_bind_address, self.metrics_bind_address.clone());
+        fields.set("bind-address-hard-fail", &mut c.bind_address_hard_fail, self.bind_address_hard_fail);
+        fields.set("oom-score-adj", &mut c.oom_score_adj, self.oom_score_adj);
+        let c = &mut c.conntrack;
+        fields.set("conntrack-max-per-core", &mut c.max_per_core, self.conntrack_max_per_core);
+        fields.set("conntrack-min", &mut c.min, self.conntrack_min);
+        let (established, close_wait) = (self.conntrack_tcp_timeout_established, self.conntrack_tcp_timeout_close_wait);
+        fields.set("conntrack-tcp-timeout-established", &mut c.tcp_established_timeout, established);
+        fields.set("conntrack-tcp-timeout-close-wait", &mut c.tcp_close_wait_timeout, close_wait);
+        fields.set("conntrack-tcp-be-liberal", &mut c.tcp_be_liberal, self.conntrack_tcp_be_liberal);
+        fields.set("conntrack-udp-timeout", &mut c.udp_timeout, self.conntrack_udp_timeout);
+        fields.set("conntrack-udp-timeout-stream", &mut c.udp_stream_timeout, self.conntrack_udp_timeout_stream);
+    }
+}
+
+/// The fields that a file, where there is one, has the last word on.
+struct Fields {
+    are_from_file: bool,
+    /// What was to be set in vain.
+    ignored: Vec<String>,
+}
+
+impl Fields {
+    fn set<T>(&mut self, flag: &str, field: &mut T, value: Option<T>) {
+        match value {
+            Some(_) if self.are_from_file => {
+                self.ignored.push(format!("--{flag} is ignored, because --config is given"));
+            }
+            Some(value) => *field = value,
+            None => {}
+        }
     }
 }

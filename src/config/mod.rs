@@ -17,7 +17,7 @@ pub use file::{
     ClientConnection, Conntrack, DetectLocalFields, Iptables, Ipvs, KubeProxyConfiguration, LogOptions, LogRouting,
     Logging, Nftables, VModule, Winkernel,
 };
-pub use flags::ProxyFlags;
+pub use flags::{DaemonFlags, ProxyFlags};
 pub use validate::FieldError;
 
 /// How pods' traffic is told from other traffic: `detectLocalMode` with what it needs (behaviour row E12).

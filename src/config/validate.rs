@@ -1,6 +1,6 @@
 //! Which configurations are good, and what is meant by them.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use ipnet::IpNet;
 
@@ -12,6 +12,9 @@ use super::{DetectLocal, NodePortAddresses};
 
 /// The longest name of an interface.
 const INTERFACE_NAME: usize = 15;
+/// Where health and metrics are told, unless something else is said.
+const HEALTHZ_PORT: u16 = 10256;
+const METRICS_PORT: u16 = 10249;
 /// The modes of kube-proxy on Linux, past ones included.
 const MODES: [&str; 4] = [MODE, "iptables", "ipvs", "userspace"];
 
@@ -41,6 +44,10 @@ pub struct Meaning {
     pub node_port_addresses: NodePortAddresses,
     /// `nftables.masqueradeBit`.
     pub masquerade_bit: u8,
+    /// `healthzBindAddress`; none where it is empty.
+    pub healthz: Option<SocketAddr>,
+    /// `metricsBindAddress`; none where it is empty.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// Checks every field.
@@ -60,6 +67,8 @@ pub fn validate(configuration: &KubeProxyConfiguration) -> Result<Meaning, Vec<F
         detect_local: checks.detect_local(configuration),
         node_port_addresses: checks.node_port_addresses(&configuration.node_port_addresses),
         masquerade_bit: configuration.nftables.masquerade_bit.clamp(0, 31) as u8,
+        healthz: checks.listener("healthzBindAddress", &configuration.healthz_bind_address, HEALTHZ_PORT),
+        metrics: checks.listener("metricsBindAddress", &configuration.metrics_bind_address, METRICS_PORT),
     };
     if checks.0.is_empty() { Ok(meaning) } else { Err(checks.0) }
 }
@@ -109,18 +118,22 @@ impl Checks {
     fn addresses(&mut self, configuration: &KubeProxyConfiguration) {
         let bind = &configuration.bind_address;
         self.require(parse_address(bind).is_some(), "bindAddress", || format!("{bind:?} is not an IP address"));
-        for (field, text) in [
-            ("healthzBindAddress", &configuration.healthz_bind_address),
-            ("metricsBindAddress", &configuration.metrics_bind_address),
-        ] {
-            let good = text.parse::<SocketAddr>().is_ok_and(|address| address.port() != 0);
-            self.require(good || text.parse::<IpAddr>().is_ok(), field, || {
-                format!("{text:?} is not an address and port such as 0.0.0.0:10256")
-            });
-        }
         for (i, cidr) in configuration.ipvs.exclude_cidrs.iter().enumerate() {
             self.network(&format!("ipvs.excludeCIDRs[{i}]"), cidr);
         }
+    }
+
+    /// An address to listen on, or none where the field is empty; without a port, with that of kube-proxy.
+    fn listener(&mut self, field: &str, text: &str, port: u16) -> Option<SocketAddr> {
+        if text.is_empty() {
+            return None;
+        }
+        let with_port = text.parse::<SocketAddr>().ok().filter(|address| address.port() != 0);
+        let address = with_port.or_else(|| Some(SocketAddr::new(text.parse().ok()?, port)));
+        self.require(address.is_some(), field, || {
+            format!("{text:?} is not an address and port such as 0.0.0.0:{port}")
+        });
+        address
     }
 
     fn network(&mut self, field: &str, text: &str) -> Option<IpNet> {

@@ -17,4 +17,7 @@ pub struct Node {
     pub pod_cidrs: Vec<IpNet>,
     /// Label `topology.kubernetes.io/zone`, where it is there and not empty (row C8).
     pub zone: Option<Name>,
+    /// Whether the Node is being deleted (`metadata.deletionTimestamp`), or the cluster autoscaler is about to (taint
+    /// `ToBeDeletedByClusterAutoscaler`): load balancers are to send nothing new to it (row I9).
+    pub leaving: bool,
 }

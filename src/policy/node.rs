@@ -152,6 +152,7 @@ mod tests {
             addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
             pod_cidrs: networks(&["10.7.0.0/24", "fd00:10:7::/64"]),
             zone: None,
+            leaving: false,
         }
     }
 

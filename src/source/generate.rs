@@ -305,6 +305,7 @@ impl Nodes {
                 addresses: families.clone().map(|f| offset(NODES_V4, NODES_V6, f, i as u32 + 256)).collect(),
                 pod_cidrs: families.clone().map(|f| network(f, i)).collect(),
                 zone: Some(["zone-a", "zone-b", "zone-c"][i % 3].into()),
+                leaving: false,
             })
             .collect()
     }

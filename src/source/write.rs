@@ -81,6 +81,9 @@ fn node(node: &Node) -> Value {
     if let Some(zone) = &node.zone {
         object["metadata"]["labels"] = json!({"topology.kubernetes.io/zone": &**zone});
     }
+    if node.leaving {
+        object["spec"]["taints"] = json!([{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]);
+    }
     object
 }
 

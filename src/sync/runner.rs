@@ -11,6 +11,7 @@ use super::stats::Stats;
 use crate::config::Nftables;
 use crate::conntrack::{self, Cleaner};
 use crate::nftables::program::{Applied, Programmer, Rest, SyncError};
+use crate::serve::{Observer, Question, SyncKind};
 use crate::source::Loaded;
 use crate::source::cluster::Message;
 use crate::tracker::Tracker;
@@ -32,6 +33,8 @@ pub enum Event {
     Manifests(Loaded),
     /// The cluster says this.
     Cluster(Message),
+    /// Somebody wants to know what the Services are.
+    Question(Question),
     /// The end.
     Stop,
 }
@@ -84,6 +87,7 @@ pub struct Runner {
     /// When the changes of endpoints happened that are not programmed yet.
     triggered: Vec<SystemTime>,
     stats: Stats,
+    observer: Observer,
 }
 
 impl Runner {
@@ -105,7 +109,14 @@ impl Runner {
             aside: Aside::default(),
             triggered: Vec::new(),
             stats: Stats::default(),
+            observer: Observer::default(),
         }
+    }
+
+    /// The runner that tells somebody what it does.
+    pub fn observed_by(mut self, observer: Observer) -> Runner {
+        self.observer = observer;
+        self
     }
 
     /// What it has done so far.
@@ -124,6 +135,7 @@ impl Runner {
                     if events.any(|event| self.take_in(event)) {
                         return;
                     }
+                    self.observer.queued(&self.tracker);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -160,6 +172,10 @@ impl Runner {
                 self.settle_rest(&[]);
                 self.synced = true;
             }
+            Event::Question(question) => {
+                question.answer(&self.tracker);
+                return false;
+            }
             Event::Stop => return true,
         }
         self.pending = true;
@@ -194,9 +210,15 @@ impl Runner {
         if is_due(self.collect_at) {
             self.collect_at = None;
             match self.programmer.collect() {
-                Ok(applied) if applied.bytes > 0 => info!("deleted chains that nothing used any more"),
+                Ok(applied) if applied.bytes > 0 => {
+                    self.observer.collected(&applied);
+                    info!("deleted chains that nothing used any more");
+                }
                 Ok(_) | Err(SyncError::OutOfStep) => {}
-                Err(error) => self.failed(&error),
+                Err(error) => {
+                    self.observer.collection_failed();
+                    self.failed(&error);
+                }
             }
         }
     }
@@ -212,6 +234,7 @@ impl Runner {
     }
 
     fn sync(&mut self, full: bool) {
+        let started = Instant::now();
         let (change, warnings) = self.tracker.take();
         warnings.iter().for_each(|warning| warn!("{warning}"));
         self.pending = false;
@@ -222,15 +245,21 @@ impl Runner {
             true => self.programmer.change(change),
             false => Err(SyncError::OutOfStep),
         };
+        let mut kind = SyncKind::Partial;
         if let Err(error) = &result {
+            kind = SyncKind::Full;
             if !matches!(error, SyncError::OutOfStep) {
+                self.observer.refused();
                 warn!("{error}; starting over from what the kernel holds");
             }
             result = self.replace();
         }
         match result {
             Ok(applied) => {
+                self.observer.synced(kind, started.elapsed(), &applied, &mut self.tracker);
+                self.observer.set_aside(self.aside.held().len());
                 if full && !is_news && applied.bytes > 0 {
+                    self.observer.repaired();
                     warn!("the tables were not as they should have been, and have been put right");
                 }
                 self.succeeded(&applied);
@@ -251,6 +280,7 @@ impl Runner {
             let Err(SyncError::Commit { object: Some(name), .. }) = &result else { return result };
             let reason = result.as_ref().map_or_else(ToString::to_string, |_| String::new());
             self.stats.refused += 1;
+            self.observer.refused();
             match self.aside.add(name, &reason) {
                 Outcome::News => error!("{reason}; it stays as it is until it changes, the others go on"),
                 Outcome::Known => {}
@@ -288,6 +318,7 @@ impl Runner {
         let now = SystemTime::now();
         let triggered = std::mem::take(&mut self.triggered);
         triggered.iter().for_each(|event| self.stats.programming.observe(*event, now));
+        self.observer.programmed(&triggered, now);
         if applied.bytes == 0 {
             return;
         }
@@ -307,6 +338,7 @@ impl Runner {
 
     fn failed(&mut self, error: &SyncError) {
         self.stats.failures += 1;
+        self.observer.failed(error);
         let pause = self.retry.map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(LONGEST_RETRY));
         self.retry = Some((Instant::now() + pause, pause));
         error!("{error}; trying again in {pause:?}");

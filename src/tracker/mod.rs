@@ -6,6 +6,7 @@
 
 mod claims;
 mod flows;
+mod report;
 mod store;
 mod touched;
 
@@ -19,10 +20,14 @@ use crate::config::ProxyConfig;
 use crate::objects::{EndpointSlice, Family, Node, Service, ServiceKey, SliceKey};
 use crate::plan::{Claim, NodePlan, PlanChange, PortId, PortPlan};
 use crate::policy::flows::Serving;
+use crate::policy::health::HealthCheck;
 use crate::policy::{self, Context, Warning};
 use crate::source::{Change, Snapshot};
 
+pub use report::{Seen, Stranded};
+
 use claims::Claims;
+use report::Report;
 use store::{ServiceId, SliceId, Store, compact_service, compact_slice};
 use touched::Touched;
 
@@ -43,6 +48,7 @@ pub struct Tracker {
     /// The UDP frontends whose flows nobody has looked after yet.
     unsettled: BTreeSet<Claim>,
     warnings: Vec<Warning>,
+    report: Report,
 }
 
 /// What was true of a Service when its plan was taken last.
@@ -51,6 +57,7 @@ struct Before {
     plans: Vec<PortPlan>,
     flows: Vec<(Claim, Serving)>,
     claims: SmallVec<[Claim; 4]>,
+    check: Option<HealthCheck>,
     created: Option<i64>,
 }
 
@@ -83,6 +90,7 @@ impl Tracker {
             touched: Touched::default(),
             unsettled: BTreeSet::new(),
             warnings: Vec::new(),
+            report: Report::default(),
         }
     }
 
@@ -155,22 +163,34 @@ impl Tracker {
         let touched = self.touched.take();
         if let Some(before) = before.filter(|before| before.changes_services(&now)) {
             let is_touched = |id: &ServiceId| touched.binary_search_by_key(id, |(touched, _)| *touched).is_ok();
-            for id in self.store.service_ids().filter(|id| !is_touched(id)) {
-                compare(self.plan(&before, id), self.plan(&now, id), &mut change);
+            let untouched = self.store.service_ids().filter(|id| !is_touched(id));
+            for id in untouched.collect::<Vec<_>>() {
+                let (before, now) = (self.plan(&before, id), self.plan(&now, id));
+                self.report.replan(&before, &now);
+                compare(before, now, &mut change);
             }
         }
         change.changed.reserve(touched.len());
         for (id, before) in touched {
             let flows = self.flows(&now, id);
+            let check = self.check(id);
+            let check_before = before.as_ref().and_then(|before| before.check);
             match before {
                 None => {
                     self.unsettle_between(&[], &flows);
+                    let start = change.changed.len();
                     self.plan_into(&now, id, &mut change.changed);
+                    self.report.replan(&[], &change.changed[start..]);
                 }
                 Some(before) => {
                     self.unsettle_between(&before.flows, &flows);
-                    compare(before.plans, self.plan(&now, id), &mut change);
+                    let plans = self.plan(&now, id);
+                    self.report.replan(&before.plans, &plans);
+                    compare(before.plans, plans, &mut change);
                 }
+            }
+            if check != check_before {
+                self.report.checks.insert(self.store.key(id).clone(), check);
             }
             self.store.prune(id);
         }
@@ -189,13 +209,7 @@ impl Tracker {
 
     /// How much is held.
     pub fn counts(&self) -> Counts {
-        let services = || self.store.service_ids().filter_map(|id| self.store.service(id));
-        Counts {
-            services: services().count(),
-            proxied: services().filter(|service| policy::selection::is_proxied(service)).count(),
-            slices: self.store.slice_ids().count(),
-            endpoints: self.store.slice_ids().map(|id| self.store.slice(id).endpoints.len()).sum(),
-        }
+        self.store.counts()
     }
 
     /// How many ready endpoints of one family a Service has on this node: what its health check node port answers
@@ -227,6 +241,7 @@ impl Tracker {
         if let Some(id) = known.filter(|id| self.store.service(*id) == Some(&service)) {
             return id;
         }
+        self.report.seen.services += 1;
         self.warnings.extend(policy::frontends::collisions(&service));
         self.warnings.extend(policy::source_ranges::open_families(&service));
         match known {
@@ -245,6 +260,7 @@ impl Tracker {
 
     fn remove_service(&mut self, id: ServiceId) {
         self.touch(id);
+        self.report.seen.services += 1;
         self.store.clear_service(id);
     }
 
@@ -262,12 +278,14 @@ impl Tracker {
             }
         }
         let service = self.touch_key(&slice.service_key());
+        self.report.seen.slices += 1;
         self.store.set_slice(known, service, slice)
     }
 
     fn remove_slice(&mut self, id: SliceId) {
         let service = self.store.slice(id).service_key();
         let service = self.touch_key(&service);
+        self.report.seen.slices += 1;
         self.store.remove_slice(id, service);
     }
 
@@ -299,6 +317,7 @@ impl Tracker {
                     plans: self.plan(context, id),
                     flows: self.flows(context, id),
                     claims: self.claims_of(id),
+                    check: self.check(id),
                     created: self.store.service(id).and_then(|service| service.created),
                 })
             });

@@ -8,7 +8,9 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use slab::Slab;
 use smallvec::SmallVec;
 
+use super::Counts;
 use crate::objects::{EndpointSlice, Service, ServiceKey, SliceKey, Target};
+use crate::policy::selection;
 
 /// A Service that is held, or one that only slices name so far. It stays the same until [`Store::prune`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +38,7 @@ pub struct Store {
     service_index: HashTable<u32>,
     slice_index: HashTable<u32>,
     hasher: DefaultHashBuilder,
+    counts: Counts,
 }
 
 struct Entry {
@@ -69,6 +72,7 @@ impl Store {
     /// Holds a Service of whose key nothing is known yet.
     pub fn add_service(&mut self, service: Service) -> ServiceId {
         debug_assert!(self.find_service(&service.key).is_none());
+        self.count(&service);
         self.add(Held::Service(service))
     }
 
@@ -117,14 +121,37 @@ impl Store {
         (created.is_none(), created, self.key(id))
     }
 
+    /// How much is held.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Takes a Service that is about to be held into the counts.
+    fn count(&mut self, service: &Service) {
+        self.counts.services += 1;
+        self.counts.proxied += usize::from(selection::is_proxied(service));
+    }
+
+    /// Takes a Service that is held out of the counts.
+    fn discount(&mut self, id: ServiceId) {
+        if let Some(service) = self.service(id) {
+            let proxied = selection::is_proxied(service);
+            self.counts.services -= 1;
+            self.counts.proxied -= usize::from(proxied);
+        }
+    }
+
     /// Holds the Service, which must have the key of `id`.
     pub fn set_service(&mut self, id: ServiceId, service: Service) {
         debug_assert_eq!(self.key(id), &service.key);
+        self.discount(id);
+        self.count(&service);
         self.services[id.0 as usize].held = Held::Service(service);
     }
 
     /// Forgets the Service; its slices stay.
     pub fn clear_service(&mut self, id: ServiceId) {
+        self.discount(id);
         let key = self.key(id).clone();
         self.services[id.0 as usize].held = Held::Missing(key);
     }
@@ -150,7 +177,9 @@ impl Store {
 
     /// Holds a slice of the Service, in place of the one of the same key that `known` is.
     pub fn set_slice(&mut self, known: Option<SliceId>, service: ServiceId, slice: EndpointSlice) -> SliceId {
+        self.counts.endpoints += slice.endpoints.len();
         let Some(id) = known else {
+            self.counts.slices += 1;
             let hash = self.hasher.hash_one(&slice.key);
             let at = self.slices.insert(slice) as u32;
             let (slices, hasher) = (&self.slices, &self.hasher);
@@ -158,6 +187,7 @@ impl Store {
             self.services[service.0 as usize].slices.push(at);
             return SliceId(at);
         };
+        self.counts.endpoints -= self.slice(id).endpoints.len();
         let held = self.slice(id);
         if held.service != slice.service {
             if let Some(before) = self.find_service(&held.service_key()) {
@@ -172,6 +202,8 @@ impl Store {
     /// Forgets a slice of the Service.
     pub fn remove_slice(&mut self, id: SliceId, service: ServiceId) {
         let slice = self.slices.remove(id.0 as usize);
+        self.counts.slices -= 1;
+        self.counts.endpoints -= slice.endpoints.len();
         self.services[service.0 as usize].slices.retain(|held| *held != id.0);
         if let Ok(entry) = self.slice_index.find_entry(self.hasher.hash_one(&slice.key), |at| *at == id.0) {
             entry.remove();

@@ -284,6 +284,7 @@ fn the_own_node_matters_and_no_other() {
         addresses: vec![ip.parse().unwrap()],
         pod_cidrs: Vec::new(),
         zone: None,
+        leaving: false,
     };
     tracker.apply(Change::Node(node("n2", "192.168.7.2")));
     assert!(!tracker.is_touched());
@@ -310,7 +311,7 @@ fn another_zone_means_other_endpoints() {
     for (zone, expected) in [(None, vec![1, 2]), (Some("x"), vec![1]), (Some("y"), vec![2]), (Some("z"), vec![1, 2])] {
         let addresses = vec!["192.168.0.2".parse().unwrap()];
         let zone = zone.map(Into::into);
-        tracker.apply(Change::Node(Node { name: "n1".into(), addresses, pod_cidrs: Vec::new(), zone: zone.clone() }));
+        tracker.apply(Change::Node(Node { name: "n1".into(), addresses, zone: zone.clone(), ..Node::default() }));
         let (change, _) = tracker.take();
         let port = change.changed.iter().find(|port| port.id.name.as_str() == "ns/a").expect("another plan");
         let last = |ip: std::net::IpAddr| ip.to_string().rsplit('.').next().unwrap().parse::<u8>().unwrap();
@@ -333,7 +334,7 @@ fn the_order_in_which_slices_come_makes_no_difference() {
         let mut tracker = tracker();
         tracker.apply(Change::Service(service("a", "172.30.0.1", 1)));
         let zone = Some("x".into());
-        tracker.apply(Change::Node(Node { name: "n1".into(), addresses: Vec::new(), pod_cidrs: Vec::new(), zone }));
+        tracker.apply(Change::Node(Node { name: "n1".into(), zone, ..Node::default() }));
         slices.into_iter().for_each(|slice| tracker.apply(Change::Slice(slice)));
         tracker.take().0.changed
     };
@@ -378,6 +379,7 @@ fn what_is_wrong_with_the_configuration_is_said_once() {
             addresses: vec![ip.parse().unwrap()],
             pod_cidrs: Vec::new(),
             zone: None,
+            leaving: false,
         })
     };
     let told = |tracker: &mut Tracker| tracker.take().1.iter().map(Warning::to_string).collect::<Vec<_>>();

@@ -120,6 +120,7 @@ fn node() -> impl Strategy<Value = Node> {
             addresses: vec![address.parse().unwrap()],
             pod_cidrs: Vec::new(),
             zone: zone.map(Into::into),
+            leaving: false,
         },
     )
 }

@@ -9,6 +9,8 @@ use super::meta::{self, Meta};
 use super::{Interner, Object};
 
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+/// What the cluster autoscaler puts on a Node before it takes it away.
+const LEAVING_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// Reads a Node.
 pub fn convert(root: &Field, meta: &Meta, _: &mut Interner) -> Option<Object> {
@@ -23,7 +25,15 @@ pub fn convert(root: &Field, meta: &Meta, _: &mut Interner) -> Option<Object> {
         addresses: addresses(root),
         pod_cidrs,
         zone: meta::label(root, ZONE_LABEL).filter(|zone| !zone.is_empty()).map(Into::into),
+        leaving: leaving(root),
     }))
+}
+
+fn leaving(root: &Field) -> bool {
+    let (metadata, spec) = (root.get("metadata"), root.get("spec"));
+    let taints = spec.get("taints");
+    !metadata.get("deletionTimestamp").is_absent()
+        || taints.items().any(|taint| taint.get("key").peek_text() == Some(LEAVING_TAINT))
 }
 
 fn addresses(root: &Field) -> Vec<IpAddr> {

@@ -1,0 +1,14 @@
+//! What the daemon tells over HTTP (behaviour sections I and K), asked of a real process in a network namespace.
+
+#[path = "../common/mod.rs"]
+#[macro_use]
+mod common;
+
+mod checks;
+mod client;
+mod daemon;
+mod exposition;
+mod host;
+mod metrics;
+mod page;
+mod probes;
