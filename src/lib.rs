@@ -7,6 +7,7 @@
 pub mod cli;
 pub mod config;
 pub mod conntrack;
+pub mod iptables;
 pub mod lab;
 pub mod netlink;
 pub mod nftables;

@@ -141,3 +141,19 @@ fn devices_are_no_manifests() {
         assert!(said.contains("this is a device, not a file"), "{said}");
     }
 }
+
+#[test]
+fn a_mode_that_is_only_rendered_is_not_applied() {
+    let (status, rules, _) = with_input(&["render", "--mode", "iptables", "-f", "-"], ONE);
+    assert_eq!(status, Some(0));
+    assert!(rules.contains("-d 10.96.0.9 --dport 80 -j REJECT"), "{rules}");
+    for command in ["apply", "run"] {
+        let output = Command::new(env!("CARGO_BIN_EXE_svcmap"))
+            .args([command, "--mode", "iptables", "-f", WEB, "--hostname-override", "n1"])
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("the mode iptables is rendered, not applied yet"), "{command}: {errors}");
+        assert!(!output.status.success(), "{command}");
+    }
+}

@@ -5,8 +5,10 @@
 use std::path::{Path, PathBuf};
 
 use svcmap::config::ProxyConfig;
+use svcmap::iptables::ruleset::render;
 use svcmap::nftables::state::State;
 use svcmap::nftables::text;
+use svcmap::plan::PlanChange;
 use svcmap::source::{Snapshot, load};
 use svcmap::tracker::Tracker;
 
@@ -24,26 +26,36 @@ fn config() -> ProxyConfig {
     }
 }
 
-fn render(snapshot: Snapshot) -> String {
+fn plan(snapshot: Snapshot) -> PlanChange {
     let mut tracker = Tracker::new(config());
     tracker.replace(snapshot);
+    tracker.take().0
+}
+
+fn nftables(plan: PlanChange) -> String {
     let mut state = State::default();
-    state.advance(tracker.take().0);
+    state.advance(plan);
     let mut out = Vec::new();
     text::write(&state, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
+fn iptables(plan: PlanChange) -> String {
+    render(plan.node.unwrap(), plan.changed)
+}
+
 /// What should stand under `rulesets/`.
 fn wanted() -> Vec<(PathBuf, String)> {
-    let mut files = vec![(root().join("rulesets/skeleton.nft"), render(Snapshot::default()))];
+    let mut files = vec![(root().join("rulesets/skeleton.nft"), nftables(plan(Snapshot::default())))];
     let directory = std::fs::read_dir(root().join("tests/data/manifests")).unwrap();
     for manifest in directory.map(|entry| entry.unwrap().path()) {
         let name = manifest.file_stem().unwrap().to_owned();
         let loaded = load(&[manifest]).unwrap();
         assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
-        let path = root().join("rulesets").join(name).with_extension("nft");
-        files.push((path, render(loaded.snapshot)));
+        let path = root().join("rulesets").join(name);
+        let plan = plan(loaded.snapshot);
+        files.push((path.with_extension("nft"), nftables(plan.clone())));
+        files.push((path.with_extension("iptables"), iptables(plan)));
     }
     files
 }
@@ -61,6 +73,10 @@ fn rulesets_are_what_the_manifests_come_to() {
     }
     for file in std::fs::read_dir(root().join("rulesets")).unwrap().map(|entry| entry.unwrap().path()) {
         let known = wanted.iter().any(|(path, _)| *path == file);
-        assert!(known || file.extension().is_none_or(|e| e != "nft"), "{}: nothing makes it any more", file.display());
+        assert!(
+            known || file.extension().is_none_or(|e| e != "nft" && e != "iptables"),
+            "{}: nothing makes it any more",
+            file.display()
+        );
     }
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use super::input::InputArgs;
+use super::mode::Programmed;
 use super::output::{Failure, Format, counted, print, print_json, warn};
 use crate::conntrack;
 use crate::netlink::CodecKind;
@@ -25,6 +26,8 @@ pub struct Args {
     /// What writes the netlink messages: native, or libnftnl where it was built in
     #[arg(long, value_name = "CODEC", default_value_t)]
     codec: CodecKind,
+    #[command(flatten)]
+    mode: Programmed,
 }
 
 /// What `-o json` prints.
@@ -46,6 +49,7 @@ struct Summary {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    args.mode.check()?;
     let mut wanted = args.input.plan()?;
     let (frontends, endpoints) = extent(&wanted.ports);
     let mut programmer = Programmer::open(args.codec).map_err(Failure::Connect)?;

@@ -10,6 +10,7 @@ mod demo;
 mod diff;
 mod generate;
 mod input;
+mod mode;
 mod output;
 mod render;
 mod run;
@@ -35,7 +36,7 @@ enum Command {
     Run(run::Args),
     /// Program the current network namespace once, and leave
     Apply(apply::Args),
-    /// Print the ruleset that apply would make, as an nft script; changes nothing and needs no privilege
+    /// Print the rules as text, for nft or iptables-restore; changes nothing and needs no privilege
     Render(render::Args),
     /// Compare what the input wants with what the kernel holds
     Diff(diff::Args),

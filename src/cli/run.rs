@@ -9,6 +9,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
 
 use super::input::{cluster, configuration};
+use super::mode::Programmed;
 use super::output::Failure;
 use crate::config::{Effective, KubeProxyConfiguration, ProxyFlags};
 use crate::conntrack::Cleaner;
@@ -40,6 +41,8 @@ pub struct Args {
     #[arg(long, value_name = "CODEC", default_value_t)]
     codec: CodecKind,
     #[command(flatten)]
+    mode: Programmed,
+    #[command(flatten)]
     proxy: ProxyFlags,
 }
 
@@ -62,6 +65,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn daemon(args: &Args) -> Result<ExitCode, Failure> {
+    args.mode.check()?;
     start_log(args)?;
     let Effective { configuration, proxy, healthz, metrics, .. } = configuration(&args.proxy)?;
     if args.init_only {

@@ -16,6 +16,7 @@ mod daemon;
 mod fixture;
 mod foreign;
 mod ground;
+mod iptables;
 mod localhost;
 mod proxy;
 mod random;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
     trials.extend(coexistence::trials());
     trials.extend(commands::trials());
     trials.extend(counters::trials());
+    trials.extend(iptables::trials());
     trials.extend(localhost::trials());
     trials.extend(top::trials());
     libtest_mimic::run(&arguments, trials).exit_code()

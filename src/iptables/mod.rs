@@ -1,0 +1,17 @@
+//! The plan as text for `iptables-restore` and `ip6tables-restore`, in the layout of kube-proxy's iptables mode: what
+//! [`nftables`](crate::nftables) is compared with.
+//!
+//! [`names`] gives chains their names, [`nat`] and [`filter`] say what stands in them, [`matches`] what the rules of both
+//! tables ask of a packet, [`ruleset`] puts a family's two tables together and writes them whole or as a change.
+//!
+//! What the layout cannot say is left out: unknown ports of a ClusterIP and free addresses of the range of ClusterIPs are
+//! let through (rows B8, B9), the node itself is not refused at external addresses without endpoints (row C14), and the
+//! number of clients with session affinity is the kernel's (`xt_recent`).
+
+pub mod filter;
+pub mod matches;
+pub mod names;
+pub mod nat;
+pub mod ruleset;
+
+pub use ruleset::Ruleset;

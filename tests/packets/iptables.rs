@@ -1,0 +1,120 @@
+//! What `render --mode iptables` prints, loaded by `iptables-restore`: both variants take it, and packets go where it says.
+
+use anyhow::{Context, Result, ensure};
+use libtest_mimic::Trial;
+use svcmap::lab::{Lab, Namespace, Outcome};
+use svcmap::objects::{Family, Protocol};
+
+use crate::common::cases::{LOCAL_NODE, Stack, address};
+use crate::fixture;
+use crate::scene::{PATIENCE, Scene, ask, document, target};
+use crate::trial;
+
+/// The variants of iptables: the one of nf_tables, and the one of ip_tables, which not every kernel has any more.
+const VARIANTS: [&str; 2] = ["nft", "legacy"];
+
+pub fn trials() -> Vec<Trial> {
+    let of = |variant: &'static str| {
+        let missing = missing(variant).err();
+        if let Some(why) = &missing {
+            eprintln!("cannot run here: iptables::{variant}: {why:#}");
+        }
+        let accepted = trial(format!("iptables::{variant}_takes_the_rulesets"), move || accepted(variant));
+        let packets = move || fixture::in_a_lab(move |lab| packets(lab, variant));
+        let packets = trial(format!("iptables::packets_through_{variant}"), packets);
+        [accepted, packets].map(|trial| trial.with_ignored_flag(missing.is_some()))
+    };
+    VARIANTS.into_iter().flat_map(of).collect()
+}
+
+fn missing(variant: &str) -> Result<()> {
+    let namespace = Namespace::new("probe")?;
+    load(&namespace, variant, "*nat\nCOMMIT\n*filter\nCOMMIT\n", &[])
+}
+
+/// Loads both families' parts of a text.
+fn load(namespace: &Namespace, variant: &str, text: &str, arguments: &[&str]) -> Result<()> {
+    let (v4, v6) = text.find("# IPv6").map_or((text, text), |at| text.split_at(at));
+    // a lock of our own: the host's is root's
+    let lock = tempfile::NamedTempFile::new()?;
+    let lock = format!("XTABLES_LOCKFILE={}", lock.path().display());
+    for (program, text) in [("iptables", v4), ("ip6tables", v6)] {
+        let program = format!("{program}-{variant}-restore");
+        namespace.command("env", &[&[lock.as_str(), program.as_str()], arguments].concat(), text)?;
+    }
+    Ok(())
+}
+
+fn accepted(variant: &str) -> Result<()> {
+    let namespace = Namespace::new("node")?;
+    for name in ["policies", "web", "dual-stack"] {
+        let path = format!("{}/rulesets/{name}.iptables", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(&path).context(path)?;
+        load(&namespace, variant, &text, &["--test"]).context(name)?;
+        // legacy's test knows nothing of the kernel
+        load(&namespace, variant, &text, &[]).context(name)?;
+    }
+    Ok(())
+}
+
+fn packets(lab: &mut Lab, variant: &str) -> Result<()> {
+    let scene = Scene::new(lab, Stack::Dual, "L1 R2", &["203.0.113.2"])?;
+    let lab = scene.lab;
+    let _servers = scene.serve(Protocol::Tcp, 8080)?;
+    let objects = [
+        "service svc port=80@3001",
+        "slice svc L1 R2",
+        "service local ip=172.30.0.42 port=80@3002 eTP=Local",
+        "slice local L1 R2",
+        "service sticky ip=172.30.0.43 port=80@3003 affinity=10800",
+        "slice sticky L1 R2",
+        "service empty ip=172.30.0.44 port=80@3004",
+    ];
+    let node = ["--hostname-override", LOCAL_NODE, "--cluster-cidr", "10.0.0.0/8,fd00:5c::a00:0/104"];
+    let render = [&["render", "--mode", "iptables", "-f", "-"], &node[..]].concat();
+    let text = lab.node().command(env!("CARGO_BIN_EXE_svcmap"), &render, &document(Stack::Dual, &objects))?;
+    load(lab.node(), variant, &text, &[])?;
+    let result = Family::BOTH.into_iter().try_for_each(|family| requests(lab, family));
+    load(lab.node(), variant, "*nat\nCOMMIT\n*filter\nCOMMIT\n", &[])?;
+    result
+}
+
+fn requests(lab: &Lab, family: Family) -> Result<()> {
+    let (pod, outside) = (address("10.0.0.2", family), address("203.0.113.2", family));
+    let of_node = |port| target("192.168.0.2", port, family);
+    let cluster_ip = |ip| target(ip, 80, family);
+    let mut seen = [0, 0];
+    for _ in 0..20 {
+        let answer = ask(lab, pod, Protocol::Tcp, cluster_ip("172.30.0.41"))?;
+        ensure!(answer.seen.ip() == pod, "a pod was seen as {}", answer.seen);
+        seen[usize::from(answer.by.ip() == address("10.180.0.2", family))] += 1;
+    }
+    ensure!(seen[0] > 0 && seen[1] > 0, "of 20 connections, the endpoints got {seen:?}");
+    let answer = ask(lab, outside, Protocol::Tcp, cluster_ip("172.30.0.41"))?;
+    ensure!(answer.masqueraded(), "a client outside was seen as {} at a ClusterIP", answer.seen);
+    let answer = ask(lab, outside, Protocol::Tcp, of_node(3001))?;
+    ensure!(answer.masqueraded(), "a client outside was seen as {} at a node port", answer.seen);
+    let local = address("10.180.0.1", family);
+    for _ in 0..10 {
+        let answer = ask(lab, outside, Protocol::Tcp, of_node(3002))?;
+        ensure!(answer.by.ip() == local && answer.seen.ip() == outside, "policy Local: {answer:?}");
+    }
+    let first = ask(lab, pod, Protocol::Tcp, cluster_ip("172.30.0.43"))?.by;
+    for _ in 0..10 {
+        let again = ask(lab, pod, Protocol::Tcp, cluster_ip("172.30.0.43"))?.by;
+        ensure!(again == first, "session affinity: {first}, then {again}");
+    }
+    for to in [cluster_ip("172.30.0.44"), of_node(3004)] {
+        let outcome = lab.probe(pod, Protocol::Tcp, to, PATIENCE)?;
+        ensure!(outcome == Outcome::Refused, "{to}, without endpoints: {outcome}");
+    }
+    // a pod that is its own endpoint
+    let own = lab.home(local);
+    let to = cluster_ip("172.30.0.42");
+    let outcomes = (0..10).map(|_| lab.probe(local, Protocol::Tcp, to, PATIENCE)).collect::<Result<Vec<_>>>()?;
+    let itself = outcomes.iter().filter_map(|o| if let Outcome::Answered(a) = o { Some(a) } else { None });
+    let mut itself = itself.filter(|answer| answer.by.ip() == local);
+    let hairpin = itself.next().with_context(|| format!("{} never reached itself: {outcomes:?}", own.name()))?;
+    ensure!(hairpin.masqueraded(), "a pod that reaches itself was seen as {}", hairpin.seen);
+    Ok(())
+}
