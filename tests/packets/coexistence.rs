@@ -62,6 +62,9 @@ pub fn trials() -> Vec<Trial> {
 
 /// For packets that are dropped.
 const SHORT: Duration = Duration::from_millis(250);
+/// For packets that may be answered, refused or dropped. TCP over IPv6 hears of an ICMP error only when it sends its first
+/// packet again, after a second, and after another two if that was lost on a busy machine.
+const LONG: Duration = Duration::from_millis(3500);
 
 const OBJECTS: [&str; 4] = [
     "service svc port=web:80@30080,dns:53/UDP@30053 vip=5.6.7.8",
@@ -144,7 +147,7 @@ fn empty_is_refused(scene: &Scene, dropped: &[usize]) -> Result<()> {
 fn others(scene: &Scene) -> Result<Vec<(String, Option<IpAddr>)>> {
     let family = scene.family();
     let outcome = |(from, to, port)| {
-        let seen = scene.lab.probe(address(from, family), Protocol::Tcp, target(to, port, family), SHORT * 4)?;
+        let seen = scene.lab.probe(address(from, family), Protocol::Tcp, target(to, port, family), LONG)?;
         Ok(match seen {
             Outcome::Answered(answer) => (format!("{} answers", answer.by), Some(answer.seen.ip())),
             other => (other.to_string(), None),
