@@ -5,6 +5,7 @@
 //! and back: kernel → [`netlink`] → [`nftables`] → [`plan`].
 
 pub mod cli;
+pub mod compare;
 pub mod config;
 pub mod conntrack;
 pub mod iptables;

@@ -153,7 +153,7 @@ fn a_mode_that_is_only_rendered_is_not_applied() {
             .output()
             .unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(errors.contains("the mode iptables is rendered, not applied yet"), "{command}: {errors}");
+        assert!(errors.contains("the mode iptables is rendered and compared, not applied yet"), "{command}: {errors}");
         assert!(!output.status.success(), "{command}");
     }
 }

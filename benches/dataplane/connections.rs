@@ -1,19 +1,18 @@
 //! What a new connection costs: through the first, the middle and the last Service, and without one.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 
-use crate::load::{cluster, median};
+use svcmap::lab::Rounds;
+
+use crate::load::cluster;
 use crate::report::{Row, Size};
 
-/// Connections per round, and rounds; the median round counts.
 /// A pod that no Service has: what it sends is not masqueraded.
 const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 128, 255, 254));
-const CONNECTIONS: usize = 400;
-const ROUNDS: usize = 25;
+const ROUNDS: Rounds = Rounds { rounds: 25, connections: 400 };
 
-/// A connection is a UDP packet from a new port. The packet is translated in the output hook and ends in a socket of
-/// the same namespace, since all pods' addresses are local in it: what differs between the targets is the ruleset alone.
+/// All pods' addresses are local in the namespace.
 pub fn measure(size: Size, row: &mut Row) -> anyhow::Result<()> {
     run("ip link set lo up && ip route add local 10.128.0.0/9 dev lo && ip route add local 10.96.0.0/12 dev lo")?;
     let (snapshot, _) = cluster(size);
@@ -22,6 +21,7 @@ pub fn measure(size: Size, row: &mut Row) -> anyhow::Result<()> {
     let slice = &snapshot.slices[0];
     let pod = SocketAddr::new(slice.endpoints[0].address, slice.ports[0].port);
     let targets = [pod, frontend(0), frontend(services.len() / 2), frontend(services.len() - 1)];
+    let costs = |targets: [SocketAddr; 4]| ROUNDS.costs(CLIENT, targets, [pod.port()]);
     make_udp(size, false)?;
     let [direct, first, middle, last] = costs(targets)?;
     make_udp(size, true)?;
@@ -58,38 +58,6 @@ fn make_udp(size: Size, counters: bool) -> anyhow::Result<()> {
     let (change, _) = tracker.take();
     Programmer::open(CodecKind::Native)?.replace(change.node.unwrap_or_default(), change.changed)?;
     Ok(())
-}
-
-/// Seconds per connection to each target, taken in turns.
-fn costs(targets: [SocketAddr; 4]) -> anyhow::Result<[f64; 4]> {
-    let sink = UdpSocket::bind(("0.0.0.0", targets[0].port()))?;
-    sink.set_nonblocking(true)?;
-    let mut rounds: [Vec<f64>; 4] = Default::default();
-    for round in 0..ROUNDS {
-        for i in 0..targets.len() {
-            let target = (i + round) % targets.len();
-            rounds[target].push(round_of(targets[target])?);
-            let mut buffer = [0; 64];
-            while sink.recv(&mut buffer).is_ok() {}
-        }
-        let _ = Command::new("conntrack").arg("-F").output();
-    }
-    Ok(rounds.map(median))
-}
-
-fn round_of(target: SocketAddr) -> anyhow::Result<f64> {
-    let sockets: Vec<UdpSocket> = (0..CONNECTIONS).map(|_| UdpSocket::bind((CLIENT, 0))).collect::<Result<_, _>>()?;
-    let started = processor_time()?;
-    for socket in &sockets {
-        let _ = socket.send_to(b"?", target);
-    }
-    Ok((processor_time()? - started) / CONNECTIONS as f64)
-}
-
-/// Seconds that this thread has used, in the kernel too: unlike the clock it does not count what others do.
-fn processor_time() -> anyhow::Result<f64> {
-    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID)?;
-    Ok(std::time::Duration::from(time).as_secs_f64())
 }
 
 fn run(script: &str) -> anyhow::Result<()> {

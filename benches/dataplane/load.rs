@@ -3,9 +3,8 @@
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike;
 use svcmap::config::ProxyConfig;
+use svcmap::lab::{Stopwatch, median};
 use svcmap::netlink::CodecKind;
 use svcmap::nftables::program::{Applied, Programmer};
 use svcmap::nftables::text;
@@ -44,14 +43,14 @@ pub fn measure(size: Size) -> anyhow::Result<Row> {
     let kernel_before = kernel_memory()?;
     let mut programmer = Programmer::open(CodecKind::Native)?;
     let clock = Instant::now();
-    let started = Processor::now(UsageWho::RUSAGE_SELF)?;
+    let started = Stopwatch::start()?;
     tracker.replace(snapshot);
     let (change, _) = tracker.take();
-    let plan = started.elapsed()?.total();
+    let plan = started.spent()?.processor;
     let node = change.node.unwrap_or_default();
-    let started = Processor::now(UsageWho::RUSAGE_SELF)?;
+    let started = Stopwatch::start()?;
     let applied = programmer.replace(node.clone(), change.changed)?;
-    let load = started.elapsed()?.total();
+    let load = started.spent()?.processor;
     let wall = clock.elapsed().as_secs_f64();
     // the kernel's split of processor time into program and system is too coarse here: the clock's share has to do
     let in_kernel = applied.kernel.as_secs_f64() / (applied.kernel + applied.encode).as_secs_f64();
@@ -72,10 +71,10 @@ pub fn measure(size: Size) -> anyhow::Result<Row> {
     })?;
 
     let ports: Vec<_> = programmer.state().ports().cloned().collect();
-    let started = Processor::now(UsageWho::RUSAGE_SELF)?;
+    let started = Stopwatch::start()?;
     let mut restarted = Programmer::open(CodecKind::Native)?;
     let again = restarted.replace(node, ports)?;
-    let adopt = started.elapsed()?.total();
+    let adopt = started.spent()?.processor;
     anyhow::ensure!(again.bytes == 0, "a restart found something to change: {again:?}");
     Ok(Row {
         size,
@@ -124,49 +123,11 @@ fn changes(
 fn nft(programmer: &Programmer) -> anyhow::Result<Option<f64>> {
     let path = std::env::temp_dir().join(format!("svcmap-bench-{}.nft", std::process::id()));
     text::write(programmer.state(), &mut std::io::BufWriter::new(std::fs::File::create(&path)?))?;
-    let started = Processor::now(UsageWho::RUSAGE_CHILDREN)?;
+    let started = Stopwatch::start()?;
     let status = Command::new("unshare").args(["-n", "nft", "-f"]).arg(&path).stderr(Stdio::inherit()).status();
-    let used = started.elapsed()?.total();
+    let used = started.spent()?.processor;
     std::fs::remove_file(&path)?;
     Ok(status?.success().then_some(used))
-}
-
-/// Processor time, of this process or of its children: unlike the clock it does not count what others do meanwhile.
-struct Processor {
-    who: UsageWho,
-    used: Times,
-}
-
-/// Seconds in the program and in the kernel.
-#[derive(Clone, Copy)]
-struct Times {
-    user: f64,
-    system: f64,
-}
-
-impl Times {
-    fn total(self) -> f64 {
-        self.user + self.system
-    }
-}
-
-impl Processor {
-    fn now(who: UsageWho) -> anyhow::Result<Processor> {
-        let usage = getrusage(who)?;
-        let seconds = |time: nix::sys::time::TimeVal| time.num_microseconds() as f64 / 1e6;
-        Ok(Processor { who, used: Times { user: seconds(usage.user_time()), system: seconds(usage.system_time()) } })
-    }
-
-    fn elapsed(self) -> anyhow::Result<Times> {
-        let now = Processor::now(self.who)?.used;
-        Ok(Times { user: now.user - self.used.user, system: now.system - self.used.system })
-    }
-}
-
-/// The middle one.
-pub fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 fn peak_rss() -> anyhow::Result<u64> {

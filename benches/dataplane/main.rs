@@ -67,17 +67,8 @@ fn all(sizes: &[String]) -> anyhow::Result<()> {
 }
 
 fn measure(size: Size) -> anyhow::Result<Row> {
-    enter_namespace()?;
+    svcmap::lab::enter_network()?;
     let mut row = load::measure(size)?;
     connections::measure(size, &mut row)?;
     Ok(row)
-}
-
-/// A network namespace of its own: as root without a user namespace, since the send buffer can then be as large as a
-/// daemon's on a node.
-fn enter_namespace() -> anyhow::Result<()> {
-    if nix::unistd::geteuid().is_root() && nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_ok() {
-        return Ok(());
-    }
-    Ok(svcmap::lab::enter()?)
 }

@@ -1,10 +1,11 @@
 //! The command line: one file per subcommand.
 //!
 //! Exit statuses are a promise to scripts: 0 when all went well, 1 when the kernel refused or a difference was found,
-//! 2 for bad input.
+//! 2 for bad input, 3 where this machine cannot run a part of what was asked for.
 
 mod apply;
 mod cleanup;
+mod compare;
 mod config;
 mod demo;
 mod diff;
@@ -48,6 +49,8 @@ enum Command {
     Generate(generate::Args),
     /// Build a small cluster in network namespaces and make requests to its Services; needs no privilege
     Demo(demo::Args),
+    /// Measure the same Services in several modes, each in a network namespace of its own; needs no privilege
+    Compare(compare::Args),
     /// Print the effective configuration
     Config(config::Args),
     /// Print the version
@@ -70,6 +73,7 @@ pub fn main() -> ExitCode {
         Command::Cleanup(args) => output::finish(cleanup::run(&args)),
         Command::Generate(args) => output::finish(generate::run(&args)),
         Command::Demo(args) => output::finish(demo::run(&args)),
+        Command::Compare(args) => output::finish(compare::run(&args)),
         Command::Config(args) => output::finish(config::run(&args)),
         Command::Version => output::finish(show(concat!("svcmap ", env!("CARGO_PKG_VERSION"), "\n"))),
         Command::Completions { shell } => {

@@ -15,7 +15,7 @@ pub enum Mode {
 /// `--mode` of commands that program the kernel.
 #[derive(clap::Args, Debug)]
 pub struct Programmed {
-    /// The form of the rules; iptables can be rendered only
+    /// The form of the rules; iptables can be rendered and compared only
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
 }
@@ -24,12 +24,12 @@ impl Programmed {
     /// Makes sure that the mode is one that is programmed.
     ///
     /// # Errors
-    /// It is one that can only be rendered.
+    /// It is one that can only be rendered and compared.
     pub fn check(&self) -> Result<(), Failure> {
         match self.mode {
             Mode::Nftables => Ok(()),
             Mode::Iptables => Err(Failure::Input(
-                "the mode iptables is rendered, not applied yet: see svcmap render --mode iptables".into(),
+                "the mode iptables is rendered and compared, not applied yet: see svcmap render --mode iptables, svcmap compare".into(),
             )),
         }
     }

@@ -33,7 +33,7 @@ pub enum Failure {
     /// No connection to the kernel. Status 1.
     #[error("nf_tables cannot be reached: {0} (CAP_NET_ADMIN over the network namespace is needed)")]
     Connect(io::Error),
-    /// The demonstration's namespaces cannot be made, or its rules not be programmed. Status 1.
+    /// Namespaces of our own cannot be made, or the demonstration's rules not be programmed. Status 1.
     #[error("{0:#}")]
     Demo(anyhow::Error),
     /// Standard output is gone. Status 1.

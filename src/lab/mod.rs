@@ -5,6 +5,7 @@
 //! of it is seen outside the process, and all of it is gone when the process ends.
 
 mod client;
+mod cost;
 mod enter;
 mod namespace;
 mod sctp;
@@ -14,7 +15,8 @@ mod topology;
 use std::net::SocketAddr;
 
 pub use client::{Answer, Conversation, Outcome, probe};
-pub use enter::{EnterError, enter};
+pub use cost::{Rounds, Spent, Stopwatch, median};
+pub use enter::{EnterError, enter, enter_network};
 pub use namespace::Namespace;
 pub use server::Server;
 pub use topology::{Lab, Place};

@@ -1,7 +1,11 @@
-//! What `render --mode iptables` prints, loaded by `iptables-restore`: both variants take it, and packets go where it says.
+//! What `render --mode iptables` prints, loaded by `iptables-restore`: both variants take it, and packets go where it says; and
+//! `compare`, which measures that beside the nftables mode.
+
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
+use serde_json::Value;
 use svcmap::lab::{Lab, Namespace, Outcome};
 use svcmap::objects::{Family, Protocol};
 
@@ -24,7 +28,53 @@ pub fn trials() -> Vec<Trial> {
         let packets = trial(format!("iptables::packets_through_{variant}"), packets);
         [accepted, packets].map(|trial| trial.with_ignored_flag(missing.is_some()))
     };
-    VARIANTS.into_iter().flat_map(of).collect()
+    let compared = trial("iptables::compare_prints_a_row_for_each_mode", compared);
+    let compared = compared.with_ignored_flag(missing("nft").is_err());
+    let without = trial("iptables::compare_goes_on_without_iptables", without_iptables);
+    VARIANTS.into_iter().flat_map(of).chain([compared, without]).collect()
+}
+
+const COMPARE: [&str; 7] = ["compare", "--services", "6", "--endpoints", "2", "-o", "json"];
+
+fn compared() -> Result<()> {
+    let output = Command::new(env!("CARGO_BIN_EXE_svcmap")).args(COMPARE).output()?;
+    ensure!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout)?;
+    let rows = report["rows"].as_array().context("rows")?;
+    let modes: Vec<_> = rows.iter().filter_map(|row| row["mode"].as_str()).collect();
+    ensure!(modes == ["nftables", "iptables"], "{report}");
+    for row in rows {
+        for number in [
+            "/objects",
+            "/bytes",
+            "/load/clock",
+            "/add_service/clock",
+            "/remove_service/clock",
+            "/replace_endpoint/clock",
+            "/connection/direct",
+            "/connection/first",
+            "/connection/middle",
+            "/connection/last",
+        ] {
+            ensure!(row.pointer(number).and_then(Value::as_f64).is_some_and(|n| n > 0.0), "{number} in {row}");
+        }
+    }
+    Ok(())
+}
+
+/// On a machine that has no iptables, the other mode is measured all the same.
+fn without_iptables() -> Result<()> {
+    let script = "mount --make-rprivate / && mount -t tmpfs none /usr/sbin && exec \"$@\"";
+    let output = Command::new("unshare")
+        .args(["-m", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_svcmap")])
+        .args(COMPARE)
+        .output()?;
+    let report: Value = serde_json::from_slice(&output.stdout).with_context(|| format!("{output:?}"))?;
+    ensure!(output.status.code() == Some(3), "{output:?}");
+    ensure!(report["rows"][0]["mode"] == "nftables" && report["rows"][1].is_null(), "{report}");
+    ensure!(report["not_run"][0]["mode"] == "iptables", "{report}");
+    ensure!(report["not_run"][0]["why"].as_str().is_some_and(|why| why.contains("iptables-restore")), "{report}");
+    Ok(())
 }
 
 fn missing(variant: &str) -> Result<()> {

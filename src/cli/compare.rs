@@ -1,0 +1,153 @@
+//! `svcmap compare`: the same Services in several modes, side by side.
+
+use std::process::ExitCode;
+
+use super::input::InputArgs;
+use super::output::{Failure, Format, print, print_json};
+use crate::compare::{Connection, Mode, Row, measure};
+use crate::config::ProxyConfig;
+use crate::lab::{self, Spent};
+use crate::plan::Plan;
+use crate::source::generate::{Options, generate, pod_cidrs};
+use crate::tracker::Tracker;
+
+/// The exit status where a mode could not be run.
+const NOT_RUN: u8 = 3;
+
+/// Arguments of `compare`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(flatten)]
+    input: InputArgs,
+    /// How many Services a synthetic cluster has, where neither manifests nor a cluster are given
+    #[arg(long, default_value_t = 100, conflicts_with = "files")]
+    services: usize,
+    /// How many endpoints each of its Services has
+    #[arg(long, default_value_t = 10, conflicts_with = "files")]
+    endpoints: usize,
+    /// Which modes
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Mode::Nftables, Mode::Iptables])]
+    modes: Vec<Mode>,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// What `-o json` prints; times in seconds.
+#[derive(serde::Serialize)]
+struct Report {
+    service_ports: usize,
+    endpoints: usize,
+    rows: Vec<Row>,
+    not_run: Vec<NotRun>,
+}
+
+#[derive(serde::Serialize)]
+struct NotRun {
+    mode: Mode,
+    why: String,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let plan = plan(args)?;
+    lab::enter_network().map_err(|error| Failure::Demo(error.into()))?;
+    let endpoints = plan.ports.values().map(|port| port.cluster.len().max(port.local.len())).sum();
+    let mut report = Report { service_ports: plan.ports.len(), endpoints, rows: Vec::new(), not_run: Vec::new() };
+    for &mode in &args.modes {
+        match measure(mode, &plan) {
+            Ok(row) => report.rows.push(row),
+            Err(error) => report.not_run.push(NotRun { mode, why: format!("{error:#}") }),
+        }
+    }
+    match args.output {
+        Format::Text => print(text(&report))?,
+        Format::Json => print_json(&report)?,
+    }
+    Ok(if report.not_run.is_empty() { ExitCode::SUCCESS } else { NOT_RUN.into() })
+}
+
+fn plan(args: &Args) -> Result<Plan, Failure> {
+    let proxy = &args.input.proxy;
+    let (node, ports) = if args.input.files.is_empty() && proxy.kubeconfig.is_none() && proxy.master.is_empty() {
+        let options = Options { services: args.services, endpoints: args.endpoints, ..Options::default() };
+        let snapshot = generate(&options).map_err(|error| Failure::Input(error.to_string()))?;
+        let cluster_cidrs = pod_cidrs().to_vec();
+        let mut tracker =
+            Tracker::new(ProxyConfig { node_name: options.node, cluster_cidrs, ..ProxyConfig::default() });
+        tracker.replace(snapshot);
+        let (change, _) = tracker.take();
+        (change.node.unwrap_or_default(), change.changed)
+    } else {
+        let wanted = args.input.plan()?;
+        (wanted.node, wanted.ports)
+    };
+    if ports.is_empty() {
+        return Err(Failure::Input("there are no Services to compare anything with".into()));
+    }
+    Ok(Plan { node, ports: ports.into_iter().map(|port| (port.id.clone(), port)).collect() })
+}
+
+const HEADER: [&str; 10] = [
+    "mode",
+    "loaded by",
+    "objects",
+    "bytes",
+    "load",
+    "add a Service",
+    "remove one",
+    "replace an endpoint",
+    "connection: direct",
+    "through the first/middle/last Service",
+];
+
+fn text(report: &Report) -> String {
+    let mut text = format!(
+        "{} Service ports with {} endpoints. Processor time, and by the clock in brackets.\n\n",
+        report.service_ports, report.endpoints
+    );
+    let rows: Vec<[String; 10]> = report.rows.iter().map(cells).collect();
+    let header = HEADER.map(str::to_owned);
+    let width = |at: usize| rows.iter().chain([&header]).map(|row| row[at].chars().count()).max().unwrap_or_default();
+    let widths: [usize; 10] = std::array::from_fn(width);
+    let line = |row: &[String; 10]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+    };
+    text += &line(&header);
+    text += &line(&widths.map(|width| "-".repeat(width)));
+    rows.iter().for_each(|row| text += &line(row));
+    for NotRun { mode, why } in &report.not_run {
+        text += &format!("\n{}: cannot run here: {why}\n", mode.name());
+    }
+    text
+}
+
+fn cells(row: &Row) -> [String; 10] {
+    let kind = if row.mode == Mode::Nftables { "elements" } else { "rules" };
+    let both = |spent: Spent| format!("{} ({})", time(spent.processor), time(spent.clock));
+    let [direct, through] = match row.connection {
+        None => ["–", "–"].map(str::to_owned),
+        Some(Connection { direct, first, middle, last }) => [time(direct), [first, middle, last].map(time).join(" / ")],
+    };
+    [
+        row.mode.name().into(),
+        row.loader.clone(),
+        format!("{} {kind}", row.objects),
+        row.bytes.to_string(),
+        both(row.load),
+        row.add_service.map_or("–".into(), both),
+        row.remove_service.map_or("–".into(), both),
+        row.replace_endpoint.map_or("–".into(), both),
+        direct,
+        through,
+    ]
+}
+
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s >= 1.0 => format!("{s:.2} s"),
+        s if s >= 0.001 => format!("{:.2} ms", s * 1e3),
+        s => format!("{:.1} µs", s * 1e6),
+    }
+}

@@ -1,0 +1,34 @@
+//! What a mode has to be able to do.
+
+use anyhow::Result;
+
+use crate::lab::Spent;
+use crate::plan::{Plan, PlanChange};
+
+/// One mode in its network namespace.
+pub trait Backend {
+    /// What loads the rules.
+    fn loader(&self) -> String;
+
+    /// Loads a plan where there is nothing.
+    ///
+    /// # Errors
+    /// The kernel, or the program that loads them, refuses the rules.
+    fn load(&mut self, plan: &Plan) -> Result<Loaded>;
+
+    /// Follows a change of the plan; what that took, without what was done to find out what to send.
+    ///
+    /// # Errors
+    /// As before.
+    fn change(&mut self, change: PlanChange) -> Result<Spent>;
+}
+
+/// What a load came to.
+pub struct Loaded {
+    /// Elements or rules.
+    pub objects: usize,
+    /// What was sent.
+    pub bytes: usize,
+    /// What it took.
+    pub spent: Spent,
+}
