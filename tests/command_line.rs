@@ -157,3 +157,28 @@ fn a_mode_that_is_only_rendered_is_not_applied() {
         assert!(!output.status.success(), "{command}");
     }
 }
+
+#[test]
+fn messages_that_nobody_takes_are_no_reason_to_fail() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_svcmap"))
+        .args(["render", "-f", WEB, "--hostname-override", "n1"])
+        .stderr(full)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("map services"));
+}
+
+#[test]
+fn a_pipe_is_read_once_and_to_its_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("cluster.yaml");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let to = pipe.clone();
+    let writer = std::thread::spawn(move || std::fs::write(to, ONE));
+    let (status, ruleset, said) = with_input(&["render", "-f", pipe.to_str().unwrap()], "");
+    assert_eq!(status, Some(0), "{said}");
+    assert!(ruleset.contains("10.96.0.9 . tcp . 80"), "{ruleset}");
+    writer.join().unwrap().unwrap();
+}

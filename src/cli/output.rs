@@ -55,7 +55,7 @@ impl Failure {
 pub fn finish(result: Result<ExitCode, Failure>) -> ExitCode {
     result.unwrap_or_else(|failure| {
         if !matches!(&failure, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {
-            eprintln!("error: {failure}");
+            complain(format_args!("error: {failure}"));
         }
         failure.status().into()
     })
@@ -81,7 +81,12 @@ pub fn print_json(value: &impl Serialize) -> io::Result<()> {
 
 /// Prints a problem that does not stop the rest.
 pub fn warn(message: impl Display) {
-    eprintln!("warning: {message}");
+    complain(format_args!("warning: {message}"));
+}
+
+/// Writes a line to standard error. Where nobody takes it, the command does its work all the same.
+fn complain(line: impl Display) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// A number of things, as English has it: `1 service`, `2 services`.

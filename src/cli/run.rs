@@ -60,6 +60,7 @@ enum LogFormat {
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     daemon(args).map_err(|failure| match failure {
         Failure::Input(text) => Failure::Fatal(text),
+        Failure::Output(error) => Failure::Fatal(error.to_string()),
         other => other,
     })
 }

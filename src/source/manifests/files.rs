@@ -36,13 +36,15 @@ pub fn expand(paths: &[PathBuf]) -> Result<Vec<PathBuf>, LoadError> {
     let (mut files, mut seen) = (Vec::new(), HashSet::new());
     for path in paths {
         let unreadable = |source| LoadError::Unreadable { path: path.clone(), source };
-        let found = if is_stdin(path) {
-            vec![path.clone()]
-        } else if fs::metadata(path).map_err(unreadable)?.is_dir() {
-            manifests_in(path).map_err(unreadable)?
-        } else {
-            File::open(path).map_err(unreadable)?;
-            vec![path.clone()]
+        let kind = if is_stdin(path) { None } else { Some(fs::metadata(path).map_err(unreadable)?.file_type()) };
+        let found = match kind {
+            Some(kind) if kind.is_dir() => manifests_in(path).map_err(unreadable)?,
+            Some(kind) if kind.is_file() => {
+                File::open(path).map_err(unreadable)?;
+                vec![path.clone()]
+            }
+            // to open a pipe is to wait for its writer, and to take it away from whoever reads it later
+            _ => vec![path.clone()],
         };
         if found.is_empty() {
             return Err(LoadError::NoManifests { path: path.clone() });
@@ -58,7 +60,7 @@ pub fn manifests_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
-        if is_manifest(&path) && !path.is_dir() {
+        if is_manifest(&path) && path.is_file() {
             files.push(path);
         }
     }
