@@ -238,7 +238,7 @@ impl Programmer {
     }
 
     /// Reads the kernel and works out what differs from the plan.
-    fn compare(&mut self, node: NodePlan, ports: Vec<PortPlan>) -> Result<(Transaction, PlanChange), SyncError> {
+    fn compare(&mut self, node: NodePlan, mut ports: Vec<PortPlan>) -> Result<(Transaction, PlanChange), SyncError> {
         self.generation = self.connection.generation()?;
         let Reading { state, repairs } = read::read(&mut self.connection, &node)?;
         self.state = state;
@@ -264,6 +264,8 @@ impl Programmer {
                 removed.push(port.id.clone());
             }
         }
+        // what is as it should be must not count where a change is cut into parts
+        ports.retain_mut(|port| self.state.differs(port));
         Ok((repairs, PlanChange { node: Some(node), changed: ports, removed }))
     }
 

@@ -133,6 +133,14 @@ impl State {
         draft.finish()
     }
 
+    /// Whether a Service port is not programmed like this; its endpoints get the slots that they have.
+    pub(super) fn differs(&self, port: &mut PortPlan) -> bool {
+        let Some(old) = self.port(&port.id) else { return true };
+        port.cluster = assign(&old.cluster, std::mem::take(&mut port.cluster));
+        port.local = assign(&old.local, std::mem::take(&mut port.local));
+        old != port
+    }
+
     /// As [`State::advance`], for a part of a change that [`State::make_room`] has seen as a whole.
     pub(super) fn advance_in_room(&mut self, change: PlanChange, mut draft: Draft) -> Transaction {
         let old_node = std::mem::take(&mut self.node);

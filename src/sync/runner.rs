@@ -322,7 +322,8 @@ impl Runner {
         if applied.bytes == 0 {
             return;
         }
-        self.collect_at = Some(Instant::now() + KEEP_UNUSED);
+        // counted from the first change that may have left something: steady changes must not put it off for ever
+        self.collect_at.get_or_insert_with(|| Instant::now() + KEEP_UNUSED);
         let latency = triggered.iter().min().map(|first| now.duration_since(*first).unwrap_or_default().as_millis());
         info!(
             added = applied.added,

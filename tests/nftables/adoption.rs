@@ -6,6 +6,7 @@ use super::support::{apply, assert_same, config, listing, nft, plan, rich_cluste
 use svcmap::netlink::CodecKind;
 use svcmap::nftables::differences::{self, Difference};
 use svcmap::nftables::program::{Programmer, Rest};
+use svcmap::source::generate::{self, Options};
 
 netns_test! {
     fn a_restart_sends_nothing() {
@@ -188,5 +189,23 @@ netns_test! {
         nft(&["flush", "ruleset"], "");
         apply((known.0, half));
         assert_same(&left, &sorted_listing(), "the rest removed, and made anew");
+    }
+}
+
+netns_test! {
+    fn a_small_difference_to_a_large_plan_is_one_transaction() {
+        let cluster = |endpoints| generate::generate(&Options { services: 1000, endpoints, ..Options::default() }).unwrap();
+        let before = plan(cluster(10), config());
+        apply(before.clone());
+        let mut wanted = before.clone();
+        wanted.1.iter_mut().step_by(100).for_each(|port| port.cluster.truncate(9));
+        let mut programmer = Programmer::open(CodecKind::Native).unwrap();
+        let applied = programmer.replace(wanted.0.clone(), wanted.1.clone()).unwrap();
+        assert_eq!((applied.transactions, applied.added), (1, 10), "{applied:?}");
+        programmer.collect().unwrap();
+        let left = sorted_listing();
+        nft(&["flush", "ruleset"], "");
+        apply(wanted);
+        assert_same(&left, &sorted_listing(), "changed, and made anew");
     }
 }
