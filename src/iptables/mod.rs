@@ -1,7 +1,7 @@
 //! The plan as text for `iptables-restore` and `ip6tables-restore`, in the layout of kube-proxy's iptables mode: what
 //! [`nftables`](crate::nftables) is compared with.
 //!
-//! [`names`] gives chains their names, [`nat`] and [`filter`] say what stands in them, [`matches`] what the rules of both
+//! [`names`] gives chains their names, [`nat`] and [`filter`] say what stands in them, [`mod@matches`] what the rules of both
 //! tables ask of a packet, [`ruleset`] puts a family's two tables together and writes them whole or as a change.
 //!
 //! What the layout cannot say is left out: unknown ports of a ClusterIP and free addresses of the range of ClusterIPs are
