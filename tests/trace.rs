@@ -49,8 +49,7 @@ fn every_case_holds_in_the_rules() {
                 }
             };
             if !failures.is_empty() {
-                let objects = case.manifests(case.steps.len() - 1, stack);
-                wrong += &format!("\n{} ({stack:?}): {}\n{}\nof {objects}\n", case.id, case.row, failures.join("\n"));
+                wrong += &case.complaint(stack, &failures);
             }
         }
     }

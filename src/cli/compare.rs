@@ -85,7 +85,7 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
     if ports.is_empty() {
         return Err(Failure::Input("there are no Services to compare anything with".into()));
     }
-    Ok(Plan { node, ports: ports.into_iter().map(|port| (port.id.clone(), port)).collect() })
+    Ok(Plan::new(node, ports))
 }
 
 const HEADER: [&str; 10] = [

@@ -1,6 +1,6 @@
 //! What several commands read: manifests or a cluster, and for which node.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -9,7 +9,7 @@ use crate::config::{Effective, KubeProxyConfiguration, ProxyFlags, effective};
 use crate::nftables::program::Rest;
 use crate::plan::{NodePlan, PortPlan};
 use crate::source::cluster::{Access, read};
-use crate::source::{LeftAlone, load};
+use crate::source::{LeftAlone, display, load};
 use crate::tracker::{Counts, Tracker};
 
 /// The input of a command.
@@ -90,7 +90,7 @@ impl InputArgs {
         loaded.problems.iter().for_each(warn);
         let nothing = loaded.snapshot.services.is_empty() && loaded.snapshot.slices.is_empty();
         if let Some(file) = loaded.broken.first().filter(|_| nothing) {
-            return Err(Failure::Input(format!("{}: cannot be used, so nothing was changed", shown(file))));
+            return Err(Failure::Input(format!("{}: cannot be used, so nothing was changed", display(file))));
         }
         let rest = if loaded.broken.is_empty() { Rest::Delete } else { Rest::Keep };
         if rest == Rest::Keep {
@@ -113,9 +113,4 @@ impl InputArgs {
         let node = change.node.unwrap_or_default();
         Ok(Wanted { node, ports: change.changed, rest, counts, left_alone, tracker })
     }
-}
-
-/// What a path is called in messages.
-fn shown(path: &Path) -> String {
-    if path.as_os_str() == "-" { "standard input".into() } else { path.display().to_string() }
 }

@@ -128,7 +128,7 @@ impl Ruleset {
 
 /// Both families' rules, under comments that say what loads them.
 pub fn render(node: NodePlan, ports: Vec<PortPlan>) -> String {
-    let plan = Plan { node, ports: ports.into_iter().map(|port| (port.id.clone(), port)).collect() };
+    let plan = Plan::new(node, ports);
     let mut out = String::new();
     for (family, program) in [(Family::V4, "iptables-restore"), (Family::V6, "ip6tables-restore")] {
         let _ = writeln!(out, "# {family}: for {program}, which replaces the tables nat and filter");

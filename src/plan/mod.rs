@@ -25,6 +25,13 @@ pub struct Plan {
     pub ports: BTreeMap<PortId, PortPlan>,
 }
 
+impl Plan {
+    /// The plan that has these Service ports.
+    pub fn new(node: NodePlan, ports: impl IntoIterator<Item = PortPlan>) -> Plan {
+        Plan { node, ports: ports.into_iter().map(|port| (port.id.clone(), port)).collect() }
+    }
+}
+
 /// A change of the plan, as small as the change of the objects behind it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanChange {

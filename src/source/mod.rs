@@ -18,7 +18,7 @@ use ipnet::IpNet;
 
 use crate::objects::{EndpointSlice, Node, Service, ServiceKey, ServiceType, SliceKey};
 
-pub use manifests::{LoadError, Loaded, load, load_text};
+pub use manifests::{LoadError, Loaded, display, load, load_text};
 pub use watch::{Watch, watch};
 pub use write::{Format, write};
 

@@ -9,4 +9,5 @@ pub mod interpreter;
 #[macro_use]
 pub mod netns;
 pub mod trace;
+pub mod usurper;
 pub mod world;

@@ -7,8 +7,7 @@ use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use svcmap::conntrack::Cleaner;
-use svcmap::netlink::model::{NfFamily, Op, Table};
-use svcmap::netlink::{CodecKind, Connection};
+use svcmap::netlink::CodecKind;
 use svcmap::nftables::program::Programmer;
 use svcmap::objects::{Family, Protocol};
 use svcmap::source::Loaded;
@@ -16,6 +15,7 @@ use svcmap::sync::{Event, Periods, Runner};
 use svcmap::tracker::Tracker;
 
 use crate::common::cases::{Given, NodeSettings, Stack, TrackedFlow, address, manifests, snapshot};
+use crate::common::usurper::usurp;
 use crate::table::{give_addresses, insert, listed};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -100,18 +100,6 @@ impl Write for Log {
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
-}
-
-/// Takes the place of the node's tables, so that nobody else can program them until the connection goes away.
-fn usurp() -> Connection {
-    const OWNER: u32 = 2;
-    let mut connection = Connection::open(CodecKind::Native).unwrap();
-    let ops = [NfFamily::IPV4, NfFamily::IPV6].into_iter().flat_map(|family| {
-        let table = Table { family, name: "svcmap".into(), flags: OWNER, comment: None };
-        [Op::DeleteTable { family, name: "svcmap".into() }, Op::AddTable(table)]
-    });
-    connection.commit(&ops.collect::<Vec<_>>()).unwrap();
-    connection
 }
 
 netns_test! {

@@ -3,10 +3,9 @@
 use std::net::TcpListener;
 
 use serde_json::Value;
-use svcmap::netlink::model::{NfFamily, Op, Table};
-use svcmap::netlink::{CodecKind, Connection};
 
 use crate::client::get;
+use crate::common::usurper::usurp;
 use crate::daemon::{Daemon, HEALTHZ, METRICS, give_addresses};
 
 const EMPTY: &str = "apiVersion: v1\nkind: List\nitems: []\n";
@@ -44,18 +43,6 @@ netns_test! {
         }
         daemon.stop();
     }
-}
-
-/// Takes the place of the node's tables, so that nobody else can program them until the connection goes away.
-fn usurp() -> Connection {
-    const OWNER: u32 = 2;
-    let mut connection = Connection::open(CodecKind::Native).unwrap();
-    let ops = [NfFamily::IPV4, NfFamily::IPV6].into_iter().flat_map(|family| {
-        let table = Table { family, name: "svcmap".into(), flags: OWNER, comment: None };
-        [Op::DeleteTable { family, name: "svcmap".into() }, Op::AddTable(table)]
-    });
-    connection.commit(&ops.collect::<Vec<_>>()).unwrap();
-    connection
 }
 
 netns_test! {

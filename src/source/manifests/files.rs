@@ -113,7 +113,7 @@ impl<R: Read> Read for Limited<R> {
     }
 }
 
-/// What a file is called in messages.
+/// What a path of manifests is called in messages.
 pub fn display(path: &Path) -> String {
     if is_stdin(path) { "standard input".into() } else { path.display().to_string() }
 }

@@ -14,7 +14,7 @@ use super::{Problem, Snapshot};
 use document::Documents;
 use parse::parse;
 
-pub use files::LoadError;
+pub use files::{LoadError, display};
 pub(super) use files::{expand, is_manifest, is_stdin, manifests_in};
 
 /// What manifests say.

@@ -123,6 +123,12 @@ impl Case {
         manifests(&self.node, &self.steps[step], stack)
     }
 
+    /// What is said of a row whose outcome is wrong, with the objects of its last step.
+    pub fn complaint(&self, stack: Stack, failures: &[String]) -> String {
+        let objects = self.manifests(self.steps.len() - 1, stack);
+        format!("\n{} ({stack:?}): {}\n{}\nof {objects}\n", self.id, self.row, failures.join("\n"))
+    }
+
     /// All objects of a step, as they are read from the manifests.
     pub fn snapshot(&self, step: usize, stack: Stack) -> Snapshot {
         snapshot(&self.manifests(step, stack))
