@@ -8,11 +8,13 @@ use std::sync::mpsc::{Sender, channel};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
 
+use super::cleanup::remove_all;
 use super::input::{cluster, configuration};
 use super::mode::Programmed;
 use super::output::Failure;
 use crate::config::{Effective, KubeProxyConfiguration, ProxyFlags};
 use crate::conntrack::Cleaner;
+use crate::leftovers::{self, Report};
 use crate::netlink::CodecKind;
 use crate::nftables::program::Programmer;
 use crate::serve;
@@ -31,6 +33,13 @@ pub struct Args {
     /// Set what has to be set on the host, and end: connection tracking's limits and times
     #[arg(long)]
     init_only: bool,
+    /// Remove all rules of svcmap's and of kube-proxy's, in any mode, and end
+    #[arg(long, conflicts_with = "init_only")]
+    cleanup: bool,
+    /// Remove what kube-proxy left, in any mode, once svcmap's own rules are in force (default: with a cluster, but not
+    /// with -f)
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    remove_kube_proxy: Option<bool>,
     /// How log lines look
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
@@ -69,6 +78,9 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     args.mode.check()?;
     start_log(args)?;
     let Effective { configuration, proxy, healthz, metrics, .. } = configuration(&args.proxy)?;
+    if args.cleanup {
+        return remove_all();
+    }
     if args.init_only {
         set_up_host(&configuration);
         return Ok(ExitCode::SUCCESS);
@@ -97,7 +109,11 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     let hard_fail = configuration.bind_address_hard_fail;
     let (observer, audience) = serve::observer();
     serve::start(serve::Settings { healthz, metrics, hard_fail, node, configuration }, audience, ask)?;
-    Runner::new(Tracker::new(proxy), programmer, cleaner, periods).observed_by(observer).run(&events);
+    let mut runner = Runner::new(Tracker::new(proxy), programmer, cleaner, periods).observed_by(observer);
+    if args.remove_kube_proxy.unwrap_or(args.files.is_empty()) {
+        runner = runner.when_synced(take_over()?);
+    }
+    runner.run(&events);
     tracing::info!("stopped; what is programmed stays");
     Ok(ExitCode::SUCCESS)
 }
@@ -106,6 +122,22 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
 fn set_up_host(configuration: &KubeProxyConfiguration) {
     let settings = sysctl::settings(configuration, sysctl::processors());
     sysctl::apply(&settings, Path::new("/")).iter().for_each(|trouble| tracing::warn!("{trouble}"));
+}
+
+/// Starts a thread that removes what kube-proxy left as soon as it is told that svcmap's rules are in force, so that there is
+/// no moment without rules (behaviour row J12). That takes as long as it takes: programming goes on meanwhile.
+fn take_over() -> std::io::Result<Sender<()>> {
+    let (synced, wait) = channel();
+    std::thread::Builder::new().name("leftovers".into()).spawn(move || {
+        if wait.recv().is_ok() {
+            let Report { removed, troubles } = leftovers::remove();
+            removed.iter().for_each(|what| tracing::info!("removed what kube-proxy left: {what}"));
+            troubles
+                .iter()
+                .for_each(|trouble| tracing::warn!("of what kube-proxy may have left, something stays: {trouble}"));
+        }
+    })?;
+    Ok(synced)
 }
 
 fn forward(watch: &Watch, sender: &Sender<Event>) {

@@ -9,7 +9,7 @@ use nix::net::if_::InterfaceFlags;
 use crate::objects::{Family, FamilyOf};
 
 /// kube-proxy's dummy interface in its mode ipvs: it holds the addresses of Services, not of the node.
-const IPVS_INTERFACE: &str = "kube-ipvs0";
+pub const IPVS_INTERFACE: &str = "kube-ipvs0";
 
 /// The host's name, lower-cased.
 pub fn name() -> io::Result<String> {
@@ -39,6 +39,12 @@ pub fn addresses() -> io::Result<Vec<IpAddr>> {
 /// All addresses of all interfaces of the current network namespace, loopback and link-local ones too.
 pub fn all_addresses() -> io::Result<Vec<IpAddr>> {
     Ok(nix::ifaddrs::getifaddrs()?.filter_map(|interface| ip(&interface)).collect())
+}
+
+/// The same, each with the name of its interface.
+pub fn addresses_by_interface() -> io::Result<Vec<(String, IpAddr)>> {
+    let named = |interface: InterfaceAddress| ip(&interface).map(|ip| (interface.interface_name, ip));
+    Ok(nix::ifaddrs::getifaddrs()?.filter_map(named).collect())
 }
 
 fn ip(interface: &InterfaceAddress) -> Option<IpAddr> {

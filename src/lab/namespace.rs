@@ -1,13 +1,14 @@
 //! A network namespace, and things done in it.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::process::{Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result, bail};
 use nix::sched::{CloneFlags, setns, unshare};
+
+use crate::tool;
 
 /// A network namespace. It goes away with the value, once nothing runs in it any more.
 #[derive(Debug)]
@@ -66,7 +67,7 @@ impl Namespace {
     /// # Errors
     /// When it is not there or exits with a failure; the message has its standard error.
     pub fn command(&self, program: &str, args: &[&str], input: &str) -> Result<String> {
-        let output = self.run(|| run_program(program, args, input));
+        let output = self.run(|| tool::run(program, args, input));
         let output = output.with_context(|| format!("cannot run {program}; is it installed?"))?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
@@ -110,20 +111,5 @@ fn on_a_thread<R: Send>(f: impl FnOnce() -> R + Send) -> R {
     thread::scope(|scope| match scope.spawn(f).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),
-    })
-}
-
-fn run_program(program: &str, args: &[&str], input: &str) -> io::Result<Output> {
-    let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // `ip` and `nft` stand in /usr/sbin, which is in no ordinary user's path.
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-    let mut child = command.spawn()?;
-    let mut stdin = child.stdin.take().expect("standard input is a pipe");
-    thread::scope(|scope| {
-        // A program that fails early closes its input; its exit status tells that better than our error would.
-        scope.spawn(move || stdin.write_all(input.as_bytes()));
-        child.wait_with_output()
     })
 }

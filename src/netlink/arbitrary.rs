@@ -202,6 +202,7 @@ pub fn op() -> impl Strategy<Value = Op> {
         chain_ref().prop_map(Op::DeleteChain),
         rule().prop_map(Op::AddRule),
         chain_ref().prop_map(Op::FlushChain),
+        (chain_ref(), any::<u64>()).prop_map(|(chain, handle)| Op::DeleteRule { chain, handle }),
         set().prop_map(Op::AddSet),
         set_ref().prop_map(Op::DeleteSet),
         (set_ref(), elements()).prop_map(|(set, elements)| Op::AddElements { set, elements }),

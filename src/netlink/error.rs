@@ -128,6 +128,9 @@ fn subject(op: &Op, element: Option<usize>) -> String {
         Op::AddChain(c) => format!("add chain {} {} {}", c.family.name(), c.table, c.name),
         Op::DeleteChain(c) => format!("delete chain {} {} {}", c.family.name(), c.table, c.name),
         Op::AddRule(r) => format!("add rule to chain {} {} {}", r.family.name(), r.table, r.chain),
+        Op::DeleteRule { chain: c, handle } => {
+            format!("delete rule {handle} of chain {} {} {}", c.family.name(), c.table, c.name)
+        }
         Op::FlushChain(c) => format!("flush chain {} {} {}", c.family.name(), c.table, c.name),
         Op::AddSet(s) => {
             let kind = if s.flags & set_flags::MAP != 0 { "map" } else { "set" };

@@ -1,5 +1,5 @@
 //! nf_tables over netlink: objects and expressions, two codecs that put them on the wire, and the socket; beside it,
-//! what is needed of connection tracking.
+//! what is needed of connection tracking and of network interfaces.
 //!
 //! This module knows nothing of Services. It is the only one with `unsafe`.
 
@@ -14,6 +14,7 @@ pub mod conntrack;
 pub mod error;
 #[cfg(feature = "libnftnl")]
 pub mod libnftnl;
+pub mod link;
 pub mod message;
 pub mod model;
 pub mod native;

@@ -314,6 +314,8 @@ pub enum Op {
     AddRule(Rule),
     /// Deletes all rules of a chain.
     FlushChain(ChainRef),
+    /// Deletes one rule, by the kernel's number for it.
+    DeleteRule { chain: ChainRef, handle: u64 },
     /// Makes a set or map, or keeps the one that is there.
     AddSet(Set),
     /// Deletes a set or map. Nothing may refer to it.

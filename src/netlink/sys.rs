@@ -5,16 +5,25 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// A socket of the netfilter family.
+/// A netlink socket.
 #[derive(Debug)]
 pub struct Socket(OwnedFd);
 
 impl Socket {
-    /// Opens and binds one; the kernel gives it a port number.
+    /// Opens and binds one for nf_tables and connection tracking; the kernel gives it a port number.
     pub fn open() -> io::Result<Socket> {
+        Socket::of(libc::NETLINK_NETFILTER)
+    }
+
+    /// The same for addresses, interfaces and routes.
+    pub fn open_route() -> io::Result<Socket> {
+        Socket::of(libc::NETLINK_ROUTE)
+    }
+
+    fn of(protocol: i32) -> io::Result<Socket> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         // SAFETY: takes numbers only.
-        let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_NETFILTER) })?;
+        let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) })?;
         // SAFETY: `fd` was just opened and has no other owner.
         let socket = Socket(unsafe { OwnedFd::from_raw_fd(fd) });
         // SAFETY: a `sockaddr_nl` is plain numbers, for which zeros are valid.

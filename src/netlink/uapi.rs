@@ -278,3 +278,9 @@ pub mod conntrack {
     pub const F_PROTO_NUM: u32 = 1 << 3;
     pub const F_PROTO_DST_PORT: u32 = 1 << 5;
 }
+
+// `linux/rtnetlink.h` and `linux/if_link.h`
+pub const RTM_DELLINK: u16 = 17;
+pub const IFLA_IFNAME: u16 = 3;
+/// `struct ifinfomsg`.
+pub const IFINFO: usize = 16;

@@ -152,6 +152,7 @@ fn of_object(op: &Op, before: &State, remade: &[Family]) -> Option<Difference> {
         Op::AddSet(set) => (set.family, '+', format!("map {}", set.name)),
         Op::DeleteSet(set) => (set.family, '-', format!("map {}", set.name)),
         Op::FlushSet(set) => (set.family, '~', format!("set {}: other prefixes", set.name)),
+        Op::DeleteRule { chain, .. } => (chain.family, '~', format!("chain {}: other rules", chain.name)),
         Op::AddRule(_) | Op::AddElements { .. } | Op::DeleteElements { .. } => return None,
     };
     Some(Difference { service: None, family: family.name(), sign, what })

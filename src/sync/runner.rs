@@ -1,7 +1,7 @@
 //! One thread that owns the tracker and the programmer.
 
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant, SystemTime};
 
 use tracing::{error, info, warn};
@@ -88,6 +88,8 @@ pub struct Runner {
     triggered: Vec<SystemTime>,
     stats: Stats,
     observer: Observer,
+    /// Who is to be told of the first sync that succeeds.
+    waiting: Option<Sender<()>>,
 }
 
 impl Runner {
@@ -110,7 +112,14 @@ impl Runner {
             triggered: Vec::new(),
             stats: Stats::default(),
             observer: Observer::default(),
+            waiting: None,
         }
+    }
+
+    /// The runner that sends word once the rules are in force for the first time.
+    pub fn when_synced(mut self, tell: Sender<()>) -> Runner {
+        self.waiting = Some(tell);
+        self
     }
 
     /// The runner that tells somebody what it does.
@@ -313,6 +322,10 @@ impl Runner {
     fn succeeded(&mut self, applied: &Applied) {
         self.retry = None;
         self.stats.syncs += 1;
+        if let Some(waiting) = self.waiting.take() {
+            // nobody waits any more only where that thread has come to its end
+            let _ = waiting.send(());
+        }
         self.check_at.get_or_insert(Instant::now() + self.periods.full);
         self.aside.recovered().iter().for_each(|name| info!("Service {name}: the kernel takes it now"));
         let now = SystemTime::now();

@@ -123,6 +123,12 @@ impl Ruleset {
                 let place = ChainRef { family: rule.family, table: rule.table.clone(), name: rule.chain.clone() };
                 self.chain_mut(&place)?.rules.push(rule.clone());
             }
+            Op::DeleteRule { chain, handle } => {
+                let rules = &mut self.chain_mut(chain)?.rules;
+                let missing = || ApplyError::Missing(format!("rule {handle} in the chain {}", chain.name));
+                let place = rules.iter().position(|rule| rule.handle == *handle).ok_or_else(missing)?;
+                rules.remove(place);
+            }
             Op::FlushChain(place) => self.chain_mut(place)?.rules.clear(),
             Op::AddSet(set) => {
                 let sets = &mut self.table_mut(set.family, &set.table)?.sets;

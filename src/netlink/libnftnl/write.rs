@@ -99,6 +99,11 @@ fn object(op: &Op, index: usize) -> Result<AnyObject, String> {
         Op::DeleteChain(c) => AnyObject::Chain(chain(&c.table, &c.name, None)?),
         Op::AddRule(r) => AnyObject::Rule(rule(&r.table, &r.chain, Some(r))?),
         Op::FlushChain(c) => AnyObject::Rule(rule(&c.table, &c.name, None)?),
+        Op::DeleteRule { chain, handle } => {
+            let mut rule = rule(&chain.table, &chain.name, None)?;
+            rule.u64(ffi::Rule::HANDLE, *handle);
+            AnyObject::Rule(rule)
+        }
         Op::AddSet(s) => AnyObject::Set(new_set(s, index as u32 + 1)?),
         Op::DeleteSet(s) | Op::FlushSet(s) => AnyObject::Set(named_set(&s.table, &s.name)?),
         Op::AddElements { set, .. } | Op::DeleteElements { set, .. } => {
@@ -114,7 +119,7 @@ fn request(op: &Op) -> (u8, u16, NfFamily, Add) {
         Op::AddChain(c) => (message::NEWCHAIN, NLM_F_CREATE, c.family, Add::Yes),
         Op::DeleteChain(c) => (message::DELCHAIN, 0, c.family, Add::No),
         Op::AddRule(r) => (message::NEWRULE, NLM_F_CREATE | NLM_F_APPEND, r.family, Add::Yes),
-        Op::FlushChain(c) => (message::DELRULE, 0, c.family, Add::No),
+        Op::FlushChain(c) | Op::DeleteRule { chain: c, .. } => (message::DELRULE, 0, c.family, Add::No),
         Op::AddSet(s) => (message::NEWSET, NLM_F_CREATE, s.family, Add::Yes),
         Op::DeleteSet(s) => (message::DELSET, 0, s.family, Add::No),
         Op::AddElements { set, .. } => (message::NEWSETELEM, NLM_F_CREATE, set.family, Add::Yes),

@@ -47,7 +47,7 @@ fn request(op: &Op) -> Request {
         Op::AddChain(_) => (message::NEWCHAIN, NLM_F_CREATE),
         Op::DeleteChain(_) => (message::DELCHAIN, 0),
         Op::AddRule(_) => (message::NEWRULE, NLM_F_CREATE | NLM_F_APPEND),
-        Op::FlushChain(_) => (message::DELRULE, 0),
+        Op::FlushChain(_) | Op::DeleteRule { .. } => (message::DELRULE, 0),
         Op::AddSet(_) => (message::NEWSET, NLM_F_CREATE),
         Op::DeleteSet(_) => (message::DELSET, 0),
         Op::AddElements { .. } => (message::NEWSETELEM, NLM_F_CREATE),
@@ -61,7 +61,7 @@ fn family(op: &Op) -> NfFamily {
         Op::AddTable(table) => table.family,
         Op::DeleteTable { family, .. } => *family,
         Op::AddChain(chain) => chain.family,
-        Op::DeleteChain(chain) | Op::FlushChain(chain) => chain.family,
+        Op::DeleteChain(chain) | Op::FlushChain(chain) | Op::DeleteRule { chain, .. } => chain.family,
         Op::AddRule(rule) => rule.family,
         Op::AddSet(set) => set.family,
         Op::DeleteSet(set) | Op::FlushSet(set) => set.family,
@@ -82,6 +82,11 @@ fn put_body(w: &mut Writer, op: &Op, index: usize) {
         Op::FlushChain(chain) => {
             w.text(rule::TABLE, &chain.table);
             w.text(rule::CHAIN, &chain.name);
+        }
+        Op::DeleteRule { chain, handle } => {
+            w.text(rule::TABLE, &chain.table);
+            w.text(rule::CHAIN, &chain.name);
+            w.u64(rule::HANDLE, *handle);
         }
         // The kernel wants a number on every new set, no other in the transaction may have it.
         Op::AddSet(set) => put_set(w, set, index as u32 + 1),
