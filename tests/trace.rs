@@ -57,6 +57,27 @@ fn every_case_holds_in_the_rules() {
     assert!(flows_seen > 800, "only {flows_seen} connections were traced");
 }
 
+/// The script that `render` prints is read back, and traced as what would be sent.
+#[test]
+fn every_case_holds_in_the_script() {
+    let (mut flows_seen, mut wrong) = (0, String::new());
+    for case in Case::all().iter().filter(|case| case.excluded_from("trace").is_none()) {
+        let Look::Flows(flows) = case.look(Stack::Dual) else { continue };
+        let world = World::of(case, Stack::Dual);
+        let mut script = Vec::new();
+        svcmap::nftables::text::write(&world.state, &mut script).unwrap();
+        let listing = svcmap::listing::read(&String::from_utf8(script).unwrap()).unwrap();
+        assert!(listing.notes.is_empty(), "{}: {:?}", case.id, listing.notes);
+        flows_seen += flows.len();
+        let failures: Vec<String> = flows.iter().filter_map(|flow| check(&listing.ruleset, flow)).collect();
+        if !failures.is_empty() {
+            wrong += &case.complaint(Stack::Dual, &failures);
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    assert!(flows_seen > 400, "only {flows_seen} connections were traced");
+}
+
 /// A ring that cannot fail proves nothing: with another Service's rules, most cases are wrong.
 #[test]
 fn a_wrong_ruleset_is_seen() {

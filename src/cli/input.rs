@@ -1,6 +1,7 @@
 //! What several commands read: manifests or a cluster, and for which node.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
@@ -73,7 +74,21 @@ pub fn cluster(flags: &ProxyFlags, configuration: &KubeProxyConfiguration) -> Re
     ))
 }
 
+/// Reads a text file, or standard input for `-`.
+///
+/// # Errors
+/// It cannot be read, or is no text.
+pub fn read_text(path: &Path) -> Result<String, Failure> {
+    let text = if path == Path::new("-") { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
+    text.map_err(|error| Failure::Input(format!("{}: {error}", display(path))))
+}
+
 impl InputArgs {
+    /// Whether manifests are given, or how the cluster is reached.
+    pub fn is_given(&self) -> bool {
+        !self.files.is_empty() || self.proxy.kubeconfig.is_some() || !self.proxy.master.is_empty()
+    }
+
     /// Reads the manifests, or the cluster, and plans them. Problems are printed.
     ///
     /// # Errors

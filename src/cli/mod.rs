@@ -9,6 +9,7 @@ mod compare;
 mod config;
 mod demo;
 mod diff;
+mod explain;
 mod generate;
 mod input;
 mod mode;
@@ -41,6 +42,8 @@ enum Command {
     Render(render::Args),
     /// Compare what the input wants with what the kernel holds
     Diff(diff::Args),
+    /// Follow one new connection through the rules, step by step
+    Explain(explain::Args),
     /// Show new connections and endpoints of every Service, live
     Top(top::Args),
     /// Remove what svcmap made, and nothing else
@@ -69,6 +72,7 @@ pub fn main() -> ExitCode {
         Command::Apply(args) => output::finish(apply::run(&args)),
         Command::Render(args) => output::finish(render::run(&args)),
         Command::Diff(args) => output::finish(diff::run(&args)),
+        Command::Explain(args) => output::finish(explain::run(&args)),
         Command::Top(args) => output::finish(top::run(&args)),
         Command::Cleanup(args) => output::finish(cleanup::run(&args)),
         Command::Generate(args) => output::finish(generate::run(&args)),

@@ -19,6 +19,7 @@ pub mod message;
 pub mod model;
 pub mod native;
 pub mod read;
+pub mod route;
 pub mod sys;
 pub mod uapi;
 pub mod userdata;

@@ -531,7 +531,7 @@ fn bases_for(map: Map) -> &'static [Base] {
 }
 
 /// What to delete and what to add so that the one list becomes the other. An element whose value differs is in both.
-pub(super) fn difference(mut old: Vec<Element>, mut new: Vec<Element>) -> (Vec<Element>, Vec<Element>) {
+pub fn difference(mut old: Vec<Element>, mut new: Vec<Element>) -> (Vec<Element>, Vec<Element>) {
     if old.is_empty() || new.is_empty() {
         return (old, new);
     }

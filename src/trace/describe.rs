@@ -1,6 +1,7 @@
 //! What an expression is called.
 
 use super::loads::{ct_key, meta_key};
+use super::raw::{LISTED, LISTED_CONDITION};
 use crate::netlink::model::Expr;
 
 /// The expression as it is named in a refusal.
@@ -24,6 +25,9 @@ pub(super) fn describe(expr: &Expr) -> String {
         Expr::Fib { result, flags, .. } => format!("fib (result {result}, flags {flags})"),
         Expr::Dynset { set, .. } => format!("dynset of {set}"),
         Expr::Counter { .. } => "counter".into(),
+        Expr::Raw { name, data } if [LISTED, LISTED_CONDITION].contains(&name.as_str()) => {
+            String::from_utf8_lossy(data).into_owned()
+        }
         Expr::Raw { name, .. } => name.to_string(),
     }
 }

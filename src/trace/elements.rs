@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use super::registers::Key;
 use super::ruleset::SetElements;
+use super::text::is_end;
 use crate::netlink::model::{Bytes, Element, element_flags};
 
 /// Elements by their keys. The ends of ranges come before beginnings with the same key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Elements(BTreeMap<(Bytes, bool), Element>);
+pub struct Elements(BTreeMap<(Bytes, bool), Element>);
 
 /// What a set has for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +27,14 @@ impl Elements {
         (element.key.clone(), element.flags & element_flags::INTERVAL_END == 0)
     }
 
+    /// How many there are; ranges count twice where their ends are elements of their own.
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The element that is there for the same key.
@@ -35,12 +42,26 @@ impl Elements {
         self.0.get(&Elements::place(element))
     }
 
+    /// Puts an element in, in the place of one with the same key.
     pub fn insert(&mut self, element: Element) {
         self.0.insert(Elements::place(&element), element);
     }
 
+    /// Takes the element with the same key out.
     pub fn remove(&mut self, element: &Element) -> Option<Element> {
         self.0.remove(&Elements::place(element))
+    }
+
+    /// The end of the range that an element begins, in sets of ranges that are no concatenations.
+    pub fn end_of(&self, element: &Element) -> Option<&Element> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let behind = self.0.range((Excluded(Elements::place(element)), Unbounded)).next();
+        behind.map(|(_, element)| element).filter(|element| is_end(element))
+    }
+
+    /// All of them, in the order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = &Element> {
+        self.0.values()
     }
 
     fn catch_all(&self) -> Option<&Element> {
@@ -56,9 +77,9 @@ impl FromIterator<Element> for Elements {
 
 impl SetElements {
     /// The element that matches a key.
-    pub fn find(&self, key: &Key) -> Match<'_> {
+    pub(super) fn find(&self, key: &Key) -> Match<'_> {
         let elements = &self.elements;
-        if elements.len() == 0 {
+        if elements.is_empty() {
             return Match::None;
         }
         let Some(bytes) = key.known() else {

@@ -89,6 +89,7 @@ impl Flight {
             incoming: match origin {
                 Origin::Node => Interface::None,
                 Origin::Interface(name) => Interface::Named(name.clone()),
+                Origin::Somewhere => Interface::Unknown,
             },
             outgoing: Interface::None,
             tracking: Tracking::NotYet,

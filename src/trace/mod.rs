@@ -10,6 +10,7 @@
 //! refused, and the [`Refusal`] names the rule and the expression. What routing does beside the rules (policy routing,
 //! reverse path filters, packets without a route) is not looked at.
 
+mod assume;
 mod describe;
 mod elements;
 mod flight;
@@ -26,13 +27,17 @@ mod rule;
 mod ruleset;
 mod sets;
 mod share;
+mod text;
 mod walk;
 mod way;
 
+pub use assume::{Assumption, Assumptions, Possibility, possibilities};
+pub use elements::Elements;
 pub use hook::Hook;
 pub use node::{Interface, LOOPBACK, Node, Origin, Packet, Route};
-pub use path::trace;
+pub use path::{trace, trace_assuming};
+pub use raw::{LISTED, LISTED_CONDITION};
 pub use refusal::{Place, Refusal, RuleNumber, Unknown};
-pub use ruleset::{ApplyError, Ruleset};
+pub use ruleset::{ApplyError, ChainRules, Ruleset, SetElements, TableRules};
 pub use share::Share;
 pub use way::{Event, Learned, Outcome, Reject, Source, Step, Trace, Way};

@@ -64,6 +64,8 @@ pub enum Origin {
     Node,
     /// It comes in through the interface of this name.
     Interface(Name),
+    /// It comes in through an interface of which nothing is known.
+    Somewhere,
 }
 
 /// What an address is to the node, by the numbers of `RTN_*` in `linux/rtnetlink.h`.

@@ -1,5 +1,6 @@
 //! The way of a packet through the node, from hook to hook.
 
+use super::assume::Assumptions;
 use super::flight::{Flight, Interface};
 use super::hook::Hook;
 use super::node::{LOOPBACK, Node, Origin, Packet};
@@ -19,6 +20,7 @@ const INGRESS: u32 = 5;
 pub(super) struct Path<'a> {
     pub ruleset: &'a Ruleset,
     pub node: &'a Node,
+    pub assumptions: &'a Assumptions,
     ways: Vec<Way>,
 }
 
@@ -27,12 +29,25 @@ pub(super) struct Path<'a> {
 /// # Errors
 /// When it comes to something of which it is not known what it does; see [`Refusal`].
 pub fn trace(ruleset: &Ruleset, node: &Node, packet: &Packet) -> Result<Trace, Refusal> {
-    let mut path = Path { ruleset, node, ways: Vec::new() };
+    trace_assuming(ruleset, node, packet, &Assumptions::default())
+}
+
+/// The same, where it is taken for granted of some rules whether they match.
+///
+/// # Errors
+/// As [`trace`], but not for what is taken for granted.
+pub fn trace_assuming(
+    ruleset: &Ruleset,
+    node: &Node,
+    packet: &Packet,
+    assumptions: &Assumptions,
+) -> Result<Trace, Refusal> {
+    let mut path = Path { ruleset, node, assumptions, ways: Vec::new() };
     path.before_ip(packet)?;
     let flight = Flight::new(packet);
     match packet.origin {
         Origin::Node => path.is_sent(flight)?,
-        Origin::Interface(_) => path.comes_in(flight)?,
+        Origin::Interface(_) | Origin::Somewhere => path.comes_in(flight)?,
     }
     Ok(Trace { ways: path.ways })
 }
@@ -91,7 +106,8 @@ impl Path<'_> {
 
     /// Takes a packet through a hook, and returns the ways on.
     fn pass(&mut self, hook: Hook, flight: Flight) -> Result<Vec<Flight>, Refusal> {
-        let passed = Walk { ruleset: self.ruleset, node: self.node, hook }.pass(flight)?;
+        let passed =
+            Walk { ruleset: self.ruleset, node: self.node, assumptions: self.assumptions, hook }.pass(flight)?;
         self.ways.extend(passed.ended.into_iter().map(|(flight, outcome)| flight.into_way(outcome)));
         Ok(passed.on)
     }
@@ -123,7 +139,7 @@ impl Path<'_> {
             return Err(Refusal::routing(format!("{name} sees packets before their addresses are looked at")));
         }
         match &packet.origin {
-            Origin::Node => Ok(()),
+            Origin::Node | Origin::Somewhere => Ok(()),
             Origin::Interface(name) => self.bridged(&Interface::Named(name.clone())),
         }
     }

@@ -6,6 +6,11 @@ use crate::netlink::uapi::data::VALUE;
 
 use super::loads::ct_key;
 
+/// The name of what stands in a listing and is not understood; the text is its data.
+pub const LISTED: &str = "listed";
+/// The same for what does nothing to a packet, but behind which the rule may not match.
+pub const LISTED_CONDITION: &str = "listed condition";
+
 /// What a raw expression does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Raw {
@@ -42,6 +47,7 @@ pub(super) fn raw(name: &str, data: &[u8]) -> Raw {
     let number = |kind| Reader::new(data).find(kind).and_then(Attr::u32);
     let condition = |dreg| Raw::Condition { dreg: number(dreg) };
     match name {
+        LISTED_CONDITION => Raw::Condition { dreg: None },
         "log" | "last" => Raw::Harmless,
         "notrack" => Raw::Untrack,
         "limit" | "quota" | "connlimit" | "flow_offload" | "dynset" => Raw::Condition { dreg: None },

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::way::Step;
 use crate::netlink::model::{Name, NfFamily};
 
 /// A rule, or a chain where no rule decides.
@@ -46,6 +47,11 @@ pub struct Refusal {
     pub place: Option<Arc<Place>>,
     /// What.
     pub what: Unknown,
+    /// Whether all that is not known is whether the rule matches: then the trace can go on under either
+    /// [assumption](super::Assumptions).
+    pub doubt: bool,
+    /// What happened to the packet before, in order.
+    pub steps: Vec<Step>,
 }
 
 /// What is not known.
@@ -82,11 +88,21 @@ pub enum Unknown {
 impl Refusal {
     /// A refusal that is no matter of rules.
     pub(super) fn routing(why: impl Into<String>) -> Refusal {
-        Refusal { place: None, what: Unknown::Routing(why.into()) }
+        Refusal::without_place(Unknown::Routing(why.into()))
+    }
+
+    /// What is not known of the packet's way as a whole.
+    pub(super) fn without_place(what: Unknown) -> Refusal {
+        Refusal { place: None, what, doubt: false, steps: Vec::new() }
     }
 
     /// What is not known, at a place.
     pub(super) fn at(place: &Arc<Place>, what: Unknown) -> Refusal {
-        Refusal { place: Some(place.clone()), what }
+        Refusal { place: Some(place.clone()), ..Refusal::without_place(what) }
+    }
+
+    /// The same, behind what happened to the packet before.
+    pub(super) fn after(self, steps: &[Step]) -> Refusal {
+        if self.steps.is_empty() { Refusal { steps: steps.to_vec(), ..self } } else { self }
     }
 }

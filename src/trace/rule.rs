@@ -88,7 +88,11 @@ impl RuleRun<'_> {
 
     fn run_from(&self, first: usize, mut progress: Progress) -> Result<Vec<(Flight, RuleEnd)>, Refusal> {
         for (index, expr) in self.rule.exprs.iter().enumerate().skip(first) {
-            match self.expression(index, expr, &mut progress)? {
+            let flow = match self.expression(index, expr, &mut progress) {
+                Err(refusal) if refusal.doubt && self.assumed() == Some(false) => return Ok(vec![progress.leave()]),
+                flow => flow.map_err(|refusal| refusal.after(&progress.flight.steps))?,
+            };
+            match flow {
                 Flow::On => {}
                 Flow::Break => return Ok(vec![progress.leave()]),
                 Flow::End(end) => return Ok(vec![(progress.flight, end)]),
@@ -331,7 +335,20 @@ impl RuleRun<'_> {
 
     /// Something is done to the packet here: refuses if it is not known whether the rule gets here.
     pub fn sure(&self, progress: &Progress) -> Result<(), Refusal> {
-        progress.doubt.as_ref().map_or(Ok(()), |doubt| Err(self.refusal(doubt.clone())))
+        match &progress.doubt {
+            Some(doubt) if self.assumed() != Some(true) => Err(self.doubtful(doubt.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the rule is taken to match where it is not known.
+    fn assumed(&self) -> Option<bool> {
+        self.walk.assumptions.of(&self.place)
+    }
+
+    /// A refusal because it is not known whether the rule matches.
+    pub fn doubtful(&self, what: Unknown) -> Refusal {
+        Refusal { doubt: self.assumed() != Some(true), ..self.refusal(what) }
     }
 
     /// The bytes in a register, all of which have to be known.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::elements::Elements;
+use super::refusal::Place;
 use super::way::{Learned, Way};
 use crate::netlink::model::{Chain, ChainRef, Name, NfFamily, Op, Rule, Set, SetRef, Table, set_flags, table_flags};
 use crate::netlink::{Connection, ReadError};
@@ -24,25 +25,32 @@ pub struct Ruleset {
 
 /// A table with all that it holds.
 #[derive(Clone, Debug)]
-pub(super) struct TableRules {
+pub struct TableRules {
+    /// The table itself.
     pub table: Table,
+    /// Its chains by name.
     pub chains: BTreeMap<Name, ChainRules>,
+    /// Its sets and maps by name.
     pub sets: BTreeMap<Name, SetElements>,
 }
 
 /// A chain with its rules.
 #[derive(Clone, Debug)]
-pub(super) struct ChainRules {
+pub struct ChainRules {
+    /// The chain itself.
     pub chain: Chain,
     /// Later ones have higher numbers.
     pub hooked: u64,
+    /// Its rules, in order.
     pub rules: Vec<Rule>,
 }
 
 /// A set or map with its elements.
 #[derive(Clone, Debug)]
-pub(super) struct SetElements {
+pub struct SetElements {
+    /// Its declaration.
     pub set: Set,
+    /// Its elements.
     pub elements: Elements,
 }
 
@@ -176,6 +184,29 @@ impl Ruleset {
         Ok(())
     }
 
+    /// No tables; those of a listing are added, which does not say in which order chains of different tables were hooked in.
+    pub fn of_listing() -> Ruleset {
+        Ruleset { read: true, ..Ruleset::default() }
+    }
+
+    /// All tables, in the order in which they were made.
+    pub fn tables(&self) -> impl Iterator<Item = &TableRules> {
+        self.tables.iter()
+    }
+
+    /// The declaration of a set or map, if there is one.
+    pub fn set(&self, family: NfFamily, table: &str, name: &str) -> Option<&Set> {
+        let table = self.tables.iter().find(|there| there.is(family, table))?;
+        table.sets.get(name).map(|set| &set.set)
+    }
+
+    /// The comment of a rule, if it has one.
+    pub fn rule_comment(&self, place: &Place) -> Option<&str> {
+        let table = self.tables.iter().find(|table| table.is(place.family, &place.table))?;
+        let position = place.rule?.position;
+        table.chains.get(&place.chain)?.rules.get(position.checked_sub(1)?)?.comment.as_deref()
+    }
+
     /// Base chains that are hooked in, with their tables.
     pub(super) fn base_chains(&self) -> impl Iterator<Item = (&Table, &Chain)> {
         let awake = self.tables.iter().filter(|table| !table.is_dormant());
@@ -219,7 +250,7 @@ impl Ruleset {
 }
 
 impl TableRules {
-    fn is(&self, family: NfFamily, name: &str) -> bool {
+    pub(super) fn is(&self, family: NfFamily, name: &str) -> bool {
         self.table.family == family && self.table.name == name
     }
 
@@ -230,6 +261,7 @@ impl TableRules {
 }
 
 impl SetElements {
+    /// Whether its elements are ranges.
     pub fn is_interval(&self) -> bool {
         self.set.flags & set_flags::INTERVAL != 0
     }

@@ -33,7 +33,11 @@ impl RuleRun<'_> {
             None => {
                 self.doubt(progress, progress.registers.culprit(sreg, set.set.key_len as usize));
                 match dreg {
-                    Some(0) => self.sure(progress)?,
+                    // which element it would be is not known either
+                    Some(0) => {
+                        let doubt = progress.doubt.clone().expect("it was just noted");
+                        return Err(self.doubtful(doubt));
+                    }
                     Some(dreg) => progress.registers.store(dreg, &Key::unknown(set.set.data_len as usize), index),
                     None => {}
                 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::assume::Assumptions;
 use super::flight::{Flight, Tracking};
 use super::hook::{Base, Hook, Hooked, Manip, Rank, ranks};
 use super::loads::confirm;
@@ -23,6 +24,7 @@ const MOST_ORDERED: usize = 5;
 pub(super) struct Walk<'a> {
     pub ruleset: &'a Ruleset,
     pub node: &'a Node,
+    pub assumptions: &'a Assumptions,
     pub hook: Hook,
 }
 
@@ -87,12 +89,12 @@ impl Walk<'_> {
                 if rank.unsure && !self.order_is_no_matter(&hooked, &flight, until, &result)? {
                     let names: Vec<String> = rank.hooked.iter().map(name).collect();
                     let what = Unknown::Order(format!("{}: {}", self.hook, names.join(", ")));
-                    return Err(Refusal { place: None, what });
+                    return Err(Refusal::without_place(what));
                 }
                 passed.take(result);
             }
             if passed.on.len() + passed.ended.len() > MOST_WAYS {
-                return Err(Refusal { place: None, what: Unknown::Ways(MOST_WAYS) });
+                return Err(Refusal::without_place(Unknown::Ways(MOST_WAYS)));
             }
         }
         Ok(passed)

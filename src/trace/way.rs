@@ -218,7 +218,8 @@ pub(super) fn element_text(element: &Element) -> String {
     }
 }
 
-fn verdict_text(verdict: &Verdict) -> String {
+/// A verdict as `nft` writes it.
+pub(super) fn verdict_text(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Accept => "accept".into(),
         Verdict::Drop => "drop".into(),

@@ -63,6 +63,8 @@ fn run(case: &Case, stack: Stack, lab: &mut Lab) -> Result<()> {
         let (ruleset, node) = (traced::ruleset(lab)?, traced::node(lab)?);
         let traces = flows.iter().map(|flow| traced::check(lab, &ruleset, &node, flow));
         wrong.extend(traces.filter_map(Result::err).map(|e| format!("{e:#}")));
+        let explained = flows.iter().map(|flow| traced::check_explanation(lab, &ruleset, flow));
+        wrong.extend(explained.filter_map(Result::err).map(|e| format!("{e:#}")));
     }
     if wrong.is_empty() {
         return Ok(());

@@ -4,12 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+use svcmap::explain::explanation::Question;
+use svcmap::explain::{Surroundings, explain};
 use svcmap::lab::{Lab, Place};
 use svcmap::netlink::{CodecKind, Connection};
 use svcmap::objects::Protocol;
 use svcmap::trace::{Interface, LOOPBACK, Node, Origin, Packet, Route, Ruleset, trace};
 
-use crate::common::cases::Flow;
+use crate::common::cases::{Flow, Outcome};
 use crate::common::trace::expected;
 
 /// The rules that the node holds now.
@@ -69,4 +71,33 @@ pub fn check(lab: &Lab, ruleset: &Ruleset, node: &Node, flow: &Flow) -> Result<(
     let ways: String = traced.ways.iter().map(ToString::to_string).collect();
     ensure!(traced.outcomes() == expected(flow), "{flow}: packets show {}, the trace says\n{ways}", flow.expect);
     Ok(())
+}
+
+/// Whether `svcmap explain` says the same, of the node as it reads it itself.
+pub fn check_explanation(lab: &Lab, ruleset: &Ruleset, flow: &Flow) -> Result<()> {
+    let surroundings = lab.node().run(|| Ok::<_, anyhow::Error>(Surroundings::of_namespace(Vec::new())?))?;
+    let question = Question { from: flow.from.ip, to: flow.to, protocol: flow.protocol, interface: None };
+    let explanation = explain(ruleset, &surroundings, &question);
+    let [only] = explanation.possibilities.as_slice() else {
+        anyhow::bail!("{flow}: rules of svcmap are in doubt:\n{explanation}")
+    };
+    let verdict = |verdict: &str| only.outcomes.len() == 1 && only.outcomes[0].verdict == verdict;
+    let right = match &flow.expect {
+        Outcome::Untouched => verdict("untouched"),
+        Outcome::Drop => verdict("dropped"),
+        Outcome::Reject => verdict("rejected"),
+        Outcome::Endpoints(expected) => {
+            only.outcomes.len() == expected.len()
+                && only.outcomes.iter().all(|ending| {
+                    let masqueraded = ending.endpoint.and_then(|endpoint| expected.get(&endpoint));
+                    masqueraded == Some(&ending.masqueraded) && ending.share == share(expected.len())
+                })
+        }
+    };
+    ensure!(right, "{flow}: packets show {}, the explanation says\n{explanation}", flow.expect);
+    Ok(())
+}
+
+fn share(of: usize) -> String {
+    if of == 1 { "1".into() } else { format!("1/{of}") }
 }

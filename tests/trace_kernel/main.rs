@@ -4,6 +4,7 @@
 #[macro_use]
 mod common;
 
+mod listed;
 mod refusals;
 mod rules;
 mod same;

@@ -1,0 +1,197 @@
+//! A listing's objects: the same for both forms.
+
+use std::fmt;
+
+use crate::netlink::model::{NfFamily, Verdict};
+
+/// A value, or where one comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A field of a header: `ip daddr`, `th dport`.
+    Header(String, String),
+    /// `meta mark`.
+    Meta(String),
+    /// `ct state`; with a direction, `ct original ip daddr`.
+    Ct { key: String, direction: Option<u8> },
+    /// `fib daddr type`.
+    Fib { flags: Vec<String>, result: String },
+    /// `numgen random mod 3`.
+    Numgen { random: bool, modulus: u32, offset: u32 },
+    /// Parts with dots between them.
+    Concat(Vec<Value>),
+    /// A word or number as it is written.
+    Word(String),
+    /// `10.0.0.0/8`.
+    Prefix(String, u8),
+    /// `1-5`.
+    Range(String, String),
+    /// `@name`.
+    Named(String),
+    /// `{ … }`.
+    Elements(Vec<Element>),
+    /// `key map @name`.
+    Map(Box<Value>, Box<Value>),
+    /// `meta mark & 0x4000`: the operator is `&`, `|` or `^`.
+    Bits(Box<Value>, char, String),
+    /// Words with commas between them, which name bits.
+    Flags(Vec<String>),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |f: &mut fmt::Formatter, values: &[Value], between: &str| {
+            values.iter().enumerate().try_for_each(|(at, value)| {
+                let between = if at == 0 { "" } else { between };
+                write!(f, "{between}{value}")
+            })
+        };
+        match self {
+            Value::Header(header, field) => write!(f, "{header} {field}"),
+            Value::Meta(key) => write!(f, "meta {key}"),
+            Value::Ct { key, direction: None } => write!(f, "ct {key}"),
+            Value::Ct { key, direction: Some(0) } => write!(f, "ct original {key}"),
+            Value::Ct { key, direction: Some(_) } => write!(f, "ct reply {key}"),
+            Value::Fib { flags, result } => write!(f, "fib {} {result}", flags.join(" . ")),
+            Value::Numgen { modulus, .. } => write!(f, "numgen mod {modulus}"),
+            Value::Concat(parts) => list(f, parts, " . "),
+            Value::Word(word) => f.write_str(word),
+            Value::Prefix(address, length) => write!(f, "{address}/{length}"),
+            Value::Range(first, last) => write!(f, "{first}-{last}"),
+            Value::Named(name) => write!(f, "@{name}"),
+            Value::Elements(elements) => {
+                let keys: Vec<Value> = elements.iter().map(|element| element.key.clone()).collect();
+                f.write_str("{ ")?;
+                list(f, &keys, ", ")?;
+                f.write_str(" }")
+            }
+            Value::Map(key, map) => write!(f, "{key} map {map}"),
+            Value::Bits(value, operator, bits) => write!(f, "{value} {operator} {bits}"),
+            Value::Flags(words) => f.write_str(&words.join(",")),
+        }
+    }
+}
+
+/// An element of a set or map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Element {
+    /// The key.
+    pub key: Value,
+    /// What a map has for it.
+    pub data: Option<Data>,
+    /// Its comment.
+    pub comment: Option<String>,
+    /// How long it lives, in milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// How long it still lives.
+    pub expires_ms: Option<u64>,
+    /// The packets and bytes that it counted.
+    pub counter: Option<(u64, u64)>,
+}
+
+impl Element {
+    /// An element with a key alone.
+    pub fn new(key: Value) -> Element {
+        Element { key, data: None, comment: None, timeout_ms: None, expires_ms: None, counter: None }
+    }
+}
+
+/// What a map has for a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// A value.
+    Value(Value),
+    /// A verdict.
+    Verdict(Verdict),
+}
+
+/// A statement of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Statement {
+    /// A comparison: `==`, `!=`, `<`, `<=`, `>`, `>=`; `in` where none is written, which for bits means any of
+    /// them; or `!` for bits of which none is set.
+    Match { left: Value, op: String, right: Value },
+    /// `key vmap @map`.
+    Vmap(Value, Value),
+    /// A verdict.
+    Verdict(Verdict),
+    /// `dnat` or `snat` to an address, a port, or both.
+    Nat { source: bool, address: Option<Value>, port: Option<Value>, flags: Vec<String> },
+    /// `masquerade`.
+    Masquerade(Vec<String>),
+    /// `redirect`.
+    Redirect(Option<Value>),
+    /// `reject with TYPE EXPRESSION`.
+    Reject(Option<String>, Option<String>),
+    /// `meta mark set …`.
+    SetMeta(String, Value),
+    /// `ct mark set …`.
+    SetCt(String, Value),
+    /// `update @set { key timeout 3h : value }`.
+    Update { op: u32, set: String, element: Element },
+    /// `counter`, or anything that does nothing to a packet.
+    Harmless,
+    /// `notrack`.
+    Untrack,
+    /// Something of which only is known that the rule may not match behind it.
+    Condition(String),
+    /// Something that is not understood.
+    Unknown(String),
+}
+
+/// A rule.
+#[derive(Clone, Debug, Default)]
+pub struct Rule {
+    /// Its statements.
+    pub statements: Vec<Statement>,
+    /// Its comment.
+    pub comment: Option<String>,
+    /// Its handle, where it is listed.
+    pub handle: u64,
+    /// Where it stands.
+    pub line: usize,
+}
+
+/// Which table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableName {
+    /// Its family.
+    pub family: NfFamily,
+    /// Its name.
+    pub name: String,
+}
+
+/// A chain without its rules.
+#[derive(Clone, Debug, Default)]
+pub struct Chain {
+    /// Its name.
+    pub name: String,
+    /// `filter`, `nat` or `route`, the hook and the priority; on base chains.
+    pub hook: Option<(String, String, i32)>,
+    /// Whether the policy is to drop.
+    pub drops: bool,
+    /// Its comment.
+    pub comment: Option<String>,
+}
+
+/// A set or map.
+#[derive(Clone, Debug, Default)]
+pub struct Set {
+    /// Its name.
+    pub name: String,
+    /// The types of the key's parts: `ipv4_addr`, or the expression of `typeof`.
+    pub key: Vec<String>,
+    /// Those of the value; `verdict` for verdict maps. Nothing for sets.
+    pub data: Option<Vec<String>>,
+    /// `interval`, `dynamic`, `timeout`, `constant`.
+    pub flags: Vec<String>,
+    /// The most elements that it holds.
+    pub size: Option<u32>,
+    /// How long elements live, in milliseconds.
+    pub timeout_ms: Option<u64>,
+    /// Whether its elements count.
+    pub counter: bool,
+    /// Its elements.
+    pub elements: Vec<Element>,
+    /// Where it stands.
+    pub line: usize,
+}

@@ -1,0 +1,397 @@
+//! What `nft -j list ruleset` prints: one object, in whose list `nftables` every table, chain, set and rule is an object.
+//! They are read one at a time, since a listing may be long.
+
+use std::fmt;
+
+use serde::Deserializer as _;
+use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value as Json;
+
+use super::NoListing;
+use super::ast::{Chain, Data, Element, Rule, Set, Statement, TableName, Value};
+use super::compile::Compiler;
+use super::text::{family, plain_verdict};
+use crate::netlink::model::Verdict;
+
+/// Reads all objects of a listing.
+pub fn read(text: &str, compiler: &mut Compiler) -> Result<(), NoListing> {
+    let mut json = serde_json::Deserializer::from_str(text);
+    let read = json.deserialize_map(Whole(compiler)).and_then(|()| json.end());
+    read.map_err(|error| NoListing { line: error.line(), what: error.to_string() })
+}
+
+/// `{"nftables": […]}`.
+struct Whole<'a>(&'a mut Compiler);
+
+impl<'de> Visitor<'de> for Whole<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("what nft -j list ruleset prints")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let mut found = false;
+        while let Some(key) = map.next_key::<String>()? {
+            if key == "nftables" {
+                map.next_value_seed(Objects(self.0))?;
+                found = true;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        if found { Ok(()) } else { Err(A::Error::custom("there is no list \"nftables\" in it")) }
+    }
+}
+
+struct Objects<'a>(&'a mut Compiler);
+
+impl<'de> DeserializeSeed<'de> for Objects<'_> {
+    type Value = ();
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Objects<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of objects")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut objects: A) -> Result<(), A::Error> {
+        let mut number = 0;
+        while let Some(object) = objects.next_element::<Json>()? {
+            number += 1;
+            if let Err(what) = read_object(object, number, self.0) {
+                self.0.note(number, what);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_object(object: Json, number: usize, compiler: &mut Compiler) -> Result<(), String> {
+    let Json::Object(fields) = object else { return Err(format!("object {number}: this is no object")) };
+    let Some((kind, mut object)) = fields.into_iter().next() else { return Ok(()) };
+    match kind.as_str() {
+        "metainfo" | "counter" | "quota" | "limit" | "ct helper" | "ct timeout" | "secmark" => return Ok(()),
+        "table" | "chain" | "set" | "map" | "rule" => {}
+        other => return Err(format!("{other:?} is not understood")),
+    }
+    let name = text(&object["family"]).and_then(|name| family(&name));
+    let family = name.ok_or_else(|| format!("{kind}: family: {} is none", object["family"]))?;
+    let table = text(&object[if kind == "table" { "name" } else { "table" }]);
+    let table = TableName { family, name: table.ok_or_else(|| format!("{kind}: there is no table"))? };
+    let comment = text(&object["comment"]);
+    let missing = |what: &str| format!("{kind} of {}: there is no {what}", table.name);
+    match kind.as_str() {
+        "table" => {
+            let dormant = words(&object["flags"]).iter().any(|flag| flag == "dormant");
+            compiler.table(&table, comment, dormant);
+        }
+        "chain" => {
+            let name = text(&object["name"]).ok_or_else(|| missing("name"))?;
+            let priority = object["prio"].as_i64().and_then(|number| i32::try_from(number).ok()).unwrap_or_default();
+            let hook = text(&object["type"]).zip(text(&object["hook"])).map(|(kind, hook)| (kind, hook, priority));
+            compiler.chain(&table, &Chain { name, hook, drops: object["policy"] == "drop", comment });
+        }
+        "set" | "map" => {
+            let elements = object["elem"].take();
+            let set = Set {
+                name: text(&object["name"]).ok_or_else(|| missing("name"))?,
+                key: types(&object["type"]).ok_or_else(|| missing("type"))?,
+                data: if object["map"].is_null() { None } else { types(&object["map"]) },
+                flags: words(&object["flags"]),
+                size: object["size"].as_u64().and_then(|size| u32::try_from(size).ok()),
+                timeout_ms: seconds(&object["timeout"]),
+                counter: object["stmt"]
+                    .as_array()
+                    .is_some_and(|all| all.iter().any(|one| one.get("counter").is_some())),
+                elements: elements_of(elements).ok_or_else(|| missing("element that is understood"))?,
+                line: number,
+            };
+            compiler.set(&table, set);
+        }
+        _ => {
+            let chain = text(&object["chain"]).ok_or_else(|| missing("chain"))?;
+            let Json::Array(exprs) = object["expr"].take() else { return Err(missing("expr")) };
+            let mut rule = Rule { comment, line: number, ..Rule::default() };
+            rule.handle = object["handle"].as_u64().unwrap_or_default();
+            rule.statements = exprs.into_iter().map(statement_or_text).collect();
+            compiler.rule(&table, &chain, rule);
+        }
+    }
+    Ok(())
+}
+
+fn text(json: &Json) -> Option<String> {
+    json.as_str().map(str::to_owned)
+}
+
+fn number_or_text(json: &Json) -> Option<String> {
+    text(json).or_else(|| json.as_u64().map(|number| number.to_string()))
+}
+
+/// A word, or a list of words.
+fn words(json: &Json) -> Vec<String> {
+    match json {
+        Json::String(word) => vec![word.clone()],
+        Json::Array(words) => words.iter().filter_map(text).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The parts of a type: names, or with `typeof` expressions.
+fn types(json: &Json) -> Option<Vec<String>> {
+    match json {
+        Json::String(name) => Some(name.split(" . ").map(str::to_owned).collect()),
+        Json::Array(names) => names.iter().map(text).collect(),
+        Json::Object(fields) => {
+            let parts = match fields.get("typeof")? {
+                Json::Object(one) if one.contains_key("concat") => one["concat"].as_array()?.clone(),
+                one => vec![one.clone()],
+            };
+            parts.into_iter().map(|part| super::bytes::Kind::of(&expression(part)?).map(type_name)).collect()
+        }
+        _ => None,
+    }
+}
+
+fn type_name(kind: super::bytes::Kind) -> String {
+    use super::bytes::Kind;
+    match kind {
+        Kind::Ipv4 => "ipv4_addr",
+        Kind::Ipv6 => "ipv6_addr",
+        Kind::Protocol => "inet_proto",
+        Kind::Port => "inet_service",
+        Kind::Mark => "mark",
+        Kind::Interface => "ifname",
+        Kind::InterfaceIndex => "iface_index",
+        Kind::Integer => "integer",
+        Kind::Family => "nf_proto",
+        Kind::EtherType => "ether_type",
+        Kind::Direction => "ct_dir",
+        Kind::State => "ct_state",
+        Kind::Status => "ct_status",
+        Kind::AddressType => "fib_addrtype",
+    }
+    .into()
+}
+
+fn seconds(json: &Json) -> Option<u64> {
+    json.as_u64().map(|seconds| seconds * 1000)
+}
+
+fn elements_of(json: Json) -> Option<Vec<Element>> {
+    match json {
+        Json::Null => Some(Vec::new()),
+        Json::Array(elements) => elements.into_iter().map(element).collect(),
+        _ => None,
+    }
+}
+
+/// `key`, `[key, data]`, or either with `elem` around the key, which has what else there is.
+fn element(json: Json) -> Option<Element> {
+    let (key, value) = match json {
+        Json::Array(pair) => {
+            let mut pair = pair.into_iter();
+            (pair.next()?, pair.next())
+        }
+        key => (key, None),
+    };
+    let mut element = match key {
+        Json::Object(mut fields) if fields.contains_key("elem") => {
+            let mut inner = fields.remove("elem")?;
+            let mut element = Element::new(constant(inner["val"].take())?);
+            element.comment = text(&inner["comment"]);
+            element.timeout_ms = seconds(&inner["timeout"]);
+            element.expires_ms = seconds(&inner["expires"]);
+            let counter = &inner["counter"];
+            element.counter = counter["packets"].as_u64().zip(counter["bytes"].as_u64());
+            element
+        }
+        key => Element::new(constant(key)?),
+    };
+    element.data = match value {
+        Some(value) => Some(match verdict(&value) {
+            Some(verdict) => Data::Verdict(verdict),
+            None => Data::Value(constant(value)?),
+        }),
+        None => None,
+    };
+    Some(element)
+}
+
+fn verdict(json: &Json) -> Option<Verdict> {
+    let (word, value) = json.as_object()?.iter().next()?;
+    let target = || text(&value["target"]).map(Into::into);
+    match word.as_str() {
+        "jump" => target().map(Verdict::Jump),
+        "goto" => target().map(Verdict::Goto),
+        word => plain_verdict(word),
+    }
+}
+
+/// A constant.
+fn constant(json: Json) -> Option<Value> {
+    Some(match json {
+        Json::String(word) => Value::Word(word),
+        Json::Number(number) => Value::Word(number.to_string()),
+        Json::Object(fields) => {
+            let (kind, mut value) = fields.into_iter().next()?;
+            match kind.as_str() {
+                "concat" => Value::Concat(array(value)?.into_iter().map(constant).collect::<Option<_>>()?),
+                "prefix" => Value::Prefix(number_or_text(&value["addr"])?, u8::try_from(value["len"].as_u64()?).ok()?),
+                "range" => {
+                    let mut ends = array(value.take())?.into_iter().map(constant);
+                    match (ends.next()??, ends.next()??) {
+                        (Value::Word(first), Value::Word(last)) => Value::Range(first, last),
+                        _ => return None,
+                    }
+                }
+                "set" => Value::Elements(elements_of(value)?),
+                _ => return None,
+            }
+        }
+        Json::Array(words) => Value::Flags(words.iter().map(text).collect::<Option<_>>()?),
+        _ => return None,
+    })
+}
+
+fn array(json: Json) -> Option<Vec<Json>> {
+    match json {
+        Json::Array(list) => Some(list),
+        _ => None,
+    }
+}
+
+/// Where a value comes from.
+fn expression(json: Json) -> Option<Value> {
+    let Json::Object(fields) = json else { return None };
+    let (kind, mut value) = fields.into_iter().next()?;
+    Some(match kind.as_str() {
+        "payload" => Value::Header(text(&value["protocol"])?, text(&value["field"])?),
+        "meta" => Value::Meta(text(&value["key"])?),
+        "ct" => {
+            let direction = match value["dir"].as_str() {
+                Some("original") => Some(0),
+                Some(_) => Some(1),
+                None => None,
+            };
+            // with a family: {"key": "ip daddr"} of 1.0, {"key": "daddr", "family": "ip"} before
+            let key = text(&value["key"])?;
+            let family = text(&value["family"]);
+            Value::Ct { key: family.map_or_else(|| key.clone(), |family| format!("{family} {key}")), direction }
+        }
+        "fib" => Value::Fib { flags: words(&value["flags"]), result: text(&value["result"])? },
+        "numgen" => Value::Numgen {
+            random: value["mode"] == "random",
+            modulus: u32::try_from(value["mod"].as_u64()?).ok()?,
+            offset: u32::try_from(value["offset"].as_u64().unwrap_or_default()).ok()?,
+        },
+        "concat" => Value::Concat(array(value)?.into_iter().map(expression).collect::<Option<_>>()?),
+        "map" => {
+            let key = expression(value["key"].take())?;
+            Value::Map(Box::new(key), Box::new(set_of(value["data"].take())?))
+        }
+        "&" | "|" | "^" => {
+            let mut sides = array(value)?.into_iter();
+            let left = expression(sides.next()?)?;
+            let Value::Word(bits) = constant(sides.next()?)? else { return None };
+            Value::Bits(Box::new(left), kind.chars().next()?, bits)
+        }
+        _ => return None,
+    })
+}
+
+/// `"@name"`, or a set of elements.
+fn set_of(json: Json) -> Option<Value> {
+    match json {
+        Json::String(name) => Some(match name.strip_prefix('@') {
+            Some(name) => Value::Named(name.into()),
+            None => Value::Word(name),
+        }),
+        other => constant(other),
+    }
+}
+
+fn statement_or_text(json: Json) -> Statement {
+    let text = json.to_string();
+    statement(json).unwrap_or(Statement::Unknown(text))
+}
+
+fn statement(json: Json) -> Option<Statement> {
+    if let Some(verdict) = verdict(&json) {
+        return Some(Statement::Verdict(verdict));
+    }
+    let text_of_it = json.to_string();
+    let Json::Object(fields) = json else { return None };
+    let (kind, mut value) = fields.into_iter().next()?;
+    Some(match kind.as_str() {
+        "match" => {
+            let op = text(&value["op"])?;
+            let left = value["left"].take();
+            let Some(left) = expression(left) else { return Some(Statement::Condition(text_of_it)) };
+            Statement::Match { left, op, right: set_of(value["right"].take())? }
+        }
+        "vmap" => Statement::Vmap(expression(value["key"].take())?, set_of(value["data"].take())?),
+        "counter" | "log" | "last" => Statement::Harmless,
+        "notrack" => Statement::Untrack,
+        "limit" | "quota" | "ct count" => Statement::Condition(text_of_it),
+        "xt" if value["type"] == "match" && value["name"] == "comment" => Statement::Harmless,
+        "xt" if value["type"] == "match" => Statement::Condition(text_of_it),
+        "masquerade" => Statement::Masquerade(words(&value["flags"])),
+        "redirect" => Statement::Redirect(match value["port"].take() {
+            Json::Null => None,
+            port => Some(constant(port)?),
+        }),
+        "dnat" | "snat" => {
+            let mut side = |name: &str| match value[name].take() {
+                Json::Null => Some(None),
+                json => expression(json.clone()).or_else(|| constant(json)).map(Some),
+            };
+            let (address, port) = (side("addr")?, side("port")?);
+            Statement::Nat { source: kind == "snat", address, port, flags: words(&value["flags"]) }
+        }
+        "reject" => match text(&value["type"]) {
+            Some(kind) => Statement::Reject(Some(kind), text(&value["expr"])),
+            None => Statement::Reject(None, None),
+        },
+        "mangle" => {
+            let right = value["value"].take();
+            let right = expression(right.clone()).or_else(|| constant(right))?;
+            match expression(value["key"].take())? {
+                Value::Meta(key) => Statement::SetMeta(key, right),
+                Value::Ct { key, direction: None } => Statement::SetCt(key, right),
+                _ => return None,
+            }
+        }
+        "set" | "map" => {
+            let op = match value["op"].as_str()? {
+                "add" => 0,
+                "update" => 1,
+                _ => 2,
+            };
+            let set = text(&value[kind.as_str()])?.strip_prefix('@')?.to_owned();
+            let inner = match value["elem"].take() {
+                Json::Object(mut fields) if fields.contains_key("elem") => fields.remove("elem")?,
+                other => other,
+            };
+            let (key, timeout) = match inner.get("val") {
+                Some(key) => (key.clone(), seconds(&inner["timeout"])),
+                None => (inner, None),
+            };
+            let mut element = Element::new(expression(key)?);
+            element.timeout_ms = timeout;
+            element.data = match value["data"].take() {
+                Json::Null => None,
+                data => Some(Data::Value(expression(data)?)),
+            };
+            Statement::Update { op, set, element }
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,143 @@
+//! `svcmap explain`: what it says of rules that would be made, of the kernel's, and of rules that it does not understand.
+
+#[macro_use]
+mod common;
+
+use std::process::Command;
+
+use svcmap::explain::explanation::Question;
+use svcmap::explain::{Explanation, Surroundings, explain};
+use svcmap::netlink::{CodecKind, Connection};
+use svcmap::objects::Protocol;
+use svcmap::trace::Ruleset;
+
+const WEB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/manifests/web.yaml");
+const NODE: [&str; 6] = ["--hostname-override", "n1", "--node-ip", "192.168.0.2", "--cluster-cidr", "10.244.0.0/16"];
+
+/// Runs `svcmap explain` with these arguments: its status, its output and its messages.
+fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_svcmap")).arg("explain").args(arguments).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+fn of_web(from: &str, to: &str) -> String {
+    let (status, said, errors) = run(&[&["-f", WEB, "--from", from, "--to", to], &NODE[..]].concat());
+    assert_eq!(status, Some(0), "{errors}");
+    said
+}
+
+#[test]
+fn a_pods_connection_is_followed_to_the_pick() {
+    let said = of_web("10.244.1.9", "10.96.1.5:80");
+    let expected = "\
+tcp 10.244.1.9 -> 10.96.1.5:80: from a pod, through an interface that is not known
+prerouting
+  ip svcmap nat-prerouting rule 1: jump dispatch
+  ip svcmap dispatch rule 1: services { 10.96.1.5 . tcp . 80 : goto cluster-3 }   # default/web:http
+  ip svcmap dispatch rule 1: goto cluster-3
+  ip svcmap cluster-3 rule 1: pod-cidrs { 10.244.0.0/16 }
+  ip svcmap cluster-3 rule 1: goto pick-3
+  [1/3]
+    ip svcmap pick-3 rule 1: draws 0 of 3
+    ip svcmap pick-3 rule 1: endpoints { 10.96.1.5 . tcp . 80 . 0 : 10.244.1.2 . 8080 }
+    ip svcmap pick-3 rule 1: to 10.244.1.2:8080
+    => 10.244.1.2:8080
+";
+    assert!(said.starts_with(expected), "{said}");
+    let expected = "
+outcome
+       1/3  10.244.1.2:8080
+       1/3  10.244.2.2:8080
+       1/3  10.244.2.3:8080
+";
+    assert!(said.contains(expected), "{said}");
+}
+
+#[test]
+fn the_first_rule_that_other_clients_differ_in_is_said() {
+    let said = of_web("10.244.1.9", "10.96.1.5:80");
+    let (_, others) = said.split_once("other clients\n").expect("other clients are named");
+    assert!(others.contains("outside (192.0.2.1): 1/3 10.244.1.2:8080, masqueraded;"), "{others}");
+    let parts = "    here  prerouting: ip svcmap cluster-3 rule 1: pod-cidrs { 10.244.0.0/16 }
+    there prerouting: ip svcmap cluster-3 rule 2: mark 0x00004000
+";
+    assert!(others.contains(parts), "{others}");
+    assert!(of_web("10.244.1.9", "10.96.1.5:81").contains("  outside (192.0.2.1): the same\n"));
+}
+
+#[test]
+fn programs_get_it_as_json() {
+    let arguments = ["-f", WEB, "--from", "10.244.1.9", "--to", "10.96.1.5:443/TCP", "-o", "json"];
+    let (status, said, errors) = run(&[&arguments[..], &NODE[..]].concat());
+    assert_eq!(status, Some(0), "{errors}");
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(said["client"], "pod");
+    let outcomes = said["possibilities"][0]["outcomes"].as_array().unwrap();
+    assert_eq!(outcomes.len(), 3);
+    assert_eq!(outcomes[0]["endpoint"], "10.244.1.2:8443");
+    assert_eq!(outcomes[0]["masqueraded"], false);
+    assert_eq!(said["possibilities"][0]["ways"][0]["steps"][1]["service"], "default/web:https");
+    assert_eq!(said["others"][0]["client"], "node");
+}
+
+#[test]
+fn what_is_asked_wrongly_is_said() {
+    for (to, complaint) in [
+        ("10.96.1.5", "is not an address and a port"),
+        ("10.96.1.5:80/icmp", "\"icmp\" is no protocol of Services"),
+        ("[fd00::1]:80", "are of different families"),
+    ] {
+        let (status, _, errors) = run(&[&["-f", WEB, "--from", "10.244.1.9", "--to", to], &NODE[..]].concat());
+        assert_eq!(status, Some(2), "{errors}");
+        assert!(errors.contains(complaint), "{to}: {errors}");
+    }
+}
+
+/// Loads an nft script, and explains the pod's connection through what the kernel then holds.
+fn loaded(script: &str) -> Explanation {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), script).unwrap();
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    let status = Command::new("nft").arg("-f").arg(file.path()).env("PATH", path).status().expect("nft is needed");
+    assert!(status.success(), "nft does not take\n{script}");
+    let ruleset = Ruleset::read(&mut Connection::open(CodecKind::Native).unwrap()).unwrap();
+    let mut surroundings = Surroundings::with_addresses(&["192.168.0.2".parse().unwrap()]);
+    surroundings.pods = vec!["10.244.0.0/16".parse().unwrap()];
+    let question = Question {
+        from: "10.244.1.9".parse().unwrap(),
+        to: "10.96.1.5:80".parse().unwrap(),
+        protocol: Protocol::Tcp,
+        interface: None,
+    };
+    explain(&ruleset, &surroundings, &question)
+}
+
+netns_test! {
+    fn where_it_is_not_known_whether_a_rule_matches_both_possibilities_are_followed() {
+        let said = loaded(
+            "table ip host {\n chain in {\n type filter hook prerouting priority raw;\n limit rate 5/second drop\n }\n}\n\
+             table ip other {\n chain nat {\n type nat hook prerouting priority dstnat;\n meta l4proto tcp dnat to 10.0.0.7:8080\n }\n}\n",
+        );
+        assert_eq!(said.possibilities.len(), 2, "{said}");
+        let outcomes = said.possibilities.iter().map(|possible| possible.outcomes[0].text.as_str());
+        assert_eq!(outcomes.collect::<Vec<_>>(), ["10.0.0.7:8080", "dropped"], "{said}");
+        let text = said.to_string();
+        assert!(text.contains("ip host in, rule 1 (handle 2) matches (limit is not understood)"), "{text}");
+        assert!(text.contains("ip host in, rule 1 (handle 2) does not match (limit is not understood)"), "{text}");
+    }
+}
+
+netns_test! {
+    fn where_it_is_not_known_what_a_rule_does_the_way_there_is_told() {
+        let said = loaded(
+            "table ip host {\n chain on { ip dscp set 1 comment \"to the inspector\"; }\n\
+             chain in {\n type filter hook prerouting priority raw;\n jump on\n }\n}\n",
+        );
+        let [only] = said.possibilities.as_slice() else { panic!("{said}") };
+        let stopped = only.stopped.as_deref().unwrap_or_else(|| panic!("{said}"));
+        assert!(stopped.starts_with("ip host on, rule 1 (handle 3)"), "{said}");
+        assert!(stopped.contains("is not understood (its comment: \"to the inspector\")"), "{said}");
+        assert!(said.to_string().contains("ip host in rule 1: jump on"), "{said}");
+    }
+}
