@@ -119,7 +119,7 @@ fn show(args: &Args, out: &mut impl Write) -> Result<ExitCode> {
     write!(out, "{}", table(&sticky))?;
     writeln!(out, "\n   The rules remember that in a map, which each new connection refreshes:\n")?;
     let listing = listing(&lab, &programmer, out)?;
-    print_blocks(&listing, &["map affinity-cluster-"], out)?;
+    print_blocks(&listing, &["map affinity-"], out)?;
 
     Ok(verdict(&tallies, &sticky, out)?)
 }

@@ -1,10 +1,10 @@
 //! What each chain says.
 //!
 //! A chain's rules follow from its name, the family, the node's plan and, for chains of a Service port with session
-//! affinity, from that port's protocol and timeout; never from the endpoints. `rulesets/` holds them as people read
+//! affinity, from that port's protocol and timeout and the number of its endpoints; never from the endpoints. `rulesets/` holds them as people read
 //! them, `docs/ruleset.md` explains them.
 
-use super::names::{AffinityId, Base, Chain, Learner, Map, Side, Stickiness};
+use super::names::{AffinityId, Base, Chain, Map, Side, Stickiness};
 use super::rule::{Rule, RuleBuilder, Slots};
 use super::shapes;
 use crate::netlink::model::Hook;
@@ -26,6 +26,19 @@ pub struct AffinityRules {
     pub protocol: Protocol,
     /// Seconds after which a client is forgotten.
     pub seconds: u32,
+    /// How many endpoints the cluster's pool has.
+    pub cluster: u32,
+    /// How many endpoints this node's pool has.
+    pub local: u32,
+}
+
+impl AffinityRules {
+    fn count(self, pool: PoolKind) -> u32 {
+        match pool {
+            PoolKind::Cluster => self.cluster,
+            PoolKind::Local => self.local,
+        }
+    }
 }
 
 /// Writes the rules of one family's chains.
@@ -46,10 +59,10 @@ impl Chains<'_> {
         self.rule().mark(self.node.masquerade_mark)
     }
 
-    /// The rules of a chain. `affinity` is what [`Chain::Sticky`] and [`Chain::Learn`] need.
+    /// The rules of a chain. `affinity` is what [`Chain::Sticky`] needs.
     ///
     /// # Panics
-    /// When it is missing for one of those.
+    /// When it is missing for one of these.
     pub fn rules(&self, chain: Chain, affinity: Option<AffinityRules>) -> Vec<Rule> {
         let needed = || affinity.expect("the rules of an affinity chain follow from its Service port");
         let rules = match chain {
@@ -57,12 +70,10 @@ impl Chains<'_> {
             Chain::Cluster(pool, n) => self.cluster(Chain::Pick(Side::Address, pool, n)),
             Chain::External(side, n) => vec![self.marking().goto(Chain::Pick(side, PoolKind::Cluster, n))],
             Chain::Local(side, n) => self.local(side, n),
-            Chain::Sticky(id, side, stickiness) => self.sticky(id, side, stickiness, needed()),
-            Chain::Learn(id, learner) => self.learn(id, learner, needed()),
+            Chain::Sticky(id, stickiness) => self.sticky(id, stickiness, needed()),
             Chain::ShortCircuit(side) => self.short_circuit(side),
             Chain::Refuse => vec![self.rule().reject()],
             Chain::Dispatch => self.dispatch(),
-            Chain::Learning => self.learning(),
             Chain::Verdicts => self.verdicts(),
             Chain::NodePortVerdicts => self.node_port_verdicts(),
             Chain::Base(base) => self.base(base),
@@ -142,49 +153,48 @@ impl Chains<'_> {
         rules
     }
 
-    fn sticky(&self, id: AffinityId, side: Side, how: Stickiness, affinity: AffinityRules) -> Vec<RuleBuilder> {
-        let pool = |pool| Chain::Sticky(id, side, Stickiness::Pool(pool));
+    fn sticky(&self, id: AffinityId, how: Stickiness, affinity: AffinityRules) -> Vec<RuleBuilder> {
+        let pool = |pool| Chain::Sticky(id, Stickiness::Pool(pool));
         match how {
-            Stickiness::Pool(pool) => {
-                let (map, with_address) = match side {
-                    Side::Address => (Map::Unpinned, true),
-                    Side::NodePort => (Map::NodePortUnpinned, false),
-                };
-                let known = self.rule().l4proto(affinity.protocol);
-                vec![
-                    known.dnat_to_learned(Map::Affinity(id, pool), Map::AffinityPort(id, pool)),
-                    self.rule().vmap(map, with_address),
-                ]
-            }
+            Stickiness::Pool(pool) => self.sticky_pick(id, pool, affinity),
             Stickiness::Cluster(of) => self.cluster(pool(of)),
             Stickiness::External => vec![self.marking().goto(pool(PoolKind::Cluster))],
             Stickiness::ShortCircuit => {
                 let pods = self.for_pods().map(|rule| rule.goto(pool(PoolKind::Cluster)));
-                let node = self.rule().source_local().goto(Chain::Sticky(id, side, Stickiness::External));
+                let node = self.rule().source_local().goto(Chain::Sticky(id, Stickiness::External));
                 pods.into_iter().chain([node, self.rule().goto(pool(PoolKind::Local))]).collect()
             }
         }
     }
 
-    /// Behaviour row D3: nat chains see the first packet of a connection only, so that the entry is refreshed by
-    /// new connections and not by each packet.
-    fn learn(&self, id: AffinityId, learner: Learner, affinity: AffinityRules) -> Vec<RuleBuilder> {
-        let pools: &[PoolKind] = match learner {
-            Learner::Pool(PoolKind::Cluster) => &[PoolKind::Cluster],
-            Learner::Pool(PoolKind::Local) => &[PoolKind::Local],
-            Learner::Both => &[PoolKind::Local, PoolKind::Cluster],
-        };
-        pools
-            .iter()
-            .map(|&pool| self.rule().learn(Map::Affinity(id, pool), Map::AffinityPort(id, pool), affinity.seconds))
-            .collect()
-    }
-
-    fn learning(&self) -> Vec<RuleBuilder> {
-        let by_address = Protocol::ALL.map(|p| self.rule().original_vmap(p, Map::Learn, true));
-        let node_ports = self.rule().original_destination_not_in(Map::NodePortIps).leave();
-        let by_node_port = Protocol::ALL.map(|p| self.rule().original_vmap(p, Map::NodePortLearn, false));
-        by_address.into_iter().chain([node_ports]).chain(by_node_port).collect()
+    /// The endpoint that the client had, if the pool still has it; else a random one, which is noted. Behaviour rows D1,
+    /// D3–D5: nat chains see the first packet of a connection only, so that what is noted is refreshed by new connections
+    /// and not by each packet.
+    ///
+    /// A number that is noted is never replaced by another (`nft_dynset_eval`), so one that leads nowhere is deleted
+    /// first. Of two first connections of a client at the same moment the second finds what the first one noted: that is
+    /// why it is read once more. A full map ends the rule that notes (row D9), and nothing else. As in
+    /// [`Chains::pick`], the last rules are for packets that a commit overtakes.
+    fn sticky_pick(&self, id: AffinityId, pool: PoolKind, affinity: AffinityRules) -> Vec<RuleBuilder> {
+        let (clients, slots, members) = (Map::Affinity(id), Map::Slots(id, pool), Map::Members(id, pool));
+        let dnat = || self.rule().l4proto(affinity.protocol).dnat_to_member(members);
+        let read = || self.rule().priority_of_client(clients);
+        match affinity.count(pool) {
+            0 => Vec::new(),
+            count => vec![
+                self.rule().without_priority(),
+                read(),
+                self.rule().has_priority().note_client(clients, affinity.seconds),
+                dnat(),
+                self.rule().has_priority().forget_client(clients),
+                self.rule().priority_of_slot(slots, count),
+                self.rule().note_client(clients, affinity.seconds),
+                read(),
+                dnat(),
+                self.rule().priority_of_slot(slots, 1),
+                dnat(),
+            ],
+        }
     }
 
     fn node_port_verdicts(&self) -> Vec<RuleBuilder> {
@@ -249,7 +259,7 @@ impl Chains<'_> {
             Base::FilterInput => {
                 vec![self.rule().new_connection().not_translated().jump(Chain::NodePortVerdicts)]
             }
-            Base::LearnInput | Base::LearnPostrouting => vec![self.rule().translated().jump(Chain::Learning)],
+            Base::AffinityPostrouting => vec![self.rule().translated().has_number().without_priority()],
             Base::NatPostrouting => vec![
                 self.rule().take_mark(self.node.masquerade_mark).masquerade(),
                 self.rule().translated().pair_in(Map::Hairpin).masquerade(),
@@ -274,8 +284,7 @@ pub fn hook(base: Base) -> Hook {
         Base::FilterForward => ("filter", 2, 0),
         Base::FilterOutput => ("filter", 3, 0),
         Base::NatPostrouting => ("nat", 4, 100),
-        Base::LearnInput => ("nat", 1, 99),
-        Base::LearnPostrouting => ("nat", 4, 99),
+        Base::AffinityPostrouting => ("nat", 4, 99),
     };
     Hook { kind: kind.into(), number, priority, policy: 1 }
 }
@@ -290,37 +299,35 @@ pub fn hook_text(base: Base) -> &'static str {
         Base::FilterInput => "type filter hook input priority filter; policy accept;",
         Base::FilterForward => "type filter hook forward priority filter; policy accept;",
         Base::FilterOutput => "type filter hook output priority filter; policy accept;",
-        Base::LearnInput => "type nat hook input priority 99; policy accept;",
-        Base::LearnPostrouting => "type nat hook postrouting priority srcnat - 1; policy accept;",
+        Base::AffinityPostrouting => "type nat hook postrouting priority srcnat - 1; policy accept;",
         Base::NatPostrouting => "type nat hook postrouting priority srcnat; policy accept;",
     }
 }
 
-/// The chains that a chain sends packets to, which have to be there before it.
+/// The chains that a chain needs: those that it sends packets to, which have to be there before it, and the one that
+/// gives packets back their priority.
 pub fn references(chain: Chain) -> Vec<Chain> {
-    let sticky = |id, side, pool| Chain::Sticky(id, side, Stickiness::Pool(pool));
+    let sticky = |id, pool| Chain::Sticky(id, Stickiness::Pool(pool));
     match chain {
         Chain::Cluster(pool, n) => vec![Chain::Pick(Side::Address, pool, n)],
         Chain::External(side, n) => vec![Chain::Pick(side, PoolKind::Cluster, n)],
         Chain::Local(side, n) if n > 0 => vec![Chain::Pick(side, PoolKind::Local, n)],
-        Chain::Sticky(id, side, Stickiness::Cluster(pool)) => vec![sticky(id, side, pool)],
-        Chain::Sticky(id, side, Stickiness::External) => vec![sticky(id, side, PoolKind::Cluster)],
-        Chain::Sticky(id, side, Stickiness::ShortCircuit) => vec![
-            Chain::Sticky(id, side, Stickiness::External),
-            sticky(id, side, PoolKind::Local),
-            sticky(id, side, PoolKind::Cluster),
-        ],
-        Chain::Base(Base::LearnInput | Base::LearnPostrouting) => vec![Chain::Learning],
+        Chain::Sticky(_, Stickiness::Pool(_)) => vec![Chain::Base(Base::AffinityPostrouting)],
+        Chain::Sticky(id, Stickiness::Cluster(pool)) => vec![sticky(id, pool)],
+        Chain::Sticky(id, Stickiness::External) => vec![sticky(id, PoolKind::Cluster)],
+        Chain::Sticky(id, Stickiness::ShortCircuit) => {
+            vec![Chain::Sticky(id, Stickiness::External), sticky(id, PoolKind::Local), sticky(id, PoolKind::Cluster)]
+        }
         _ => Vec::new(),
     }
 }
 
-/// The affinity maps that a chain's rules use, which have to be there before it.
+/// The maps of one Service port that a chain's rules use, which have to be there before it.
 pub fn affinity_maps_of(chain: Chain) -> Vec<Map> {
-    let of = |id, pool| vec![Map::Affinity(id, pool), Map::AffinityPort(id, pool)];
     match chain {
-        Chain::Sticky(id, _, Stickiness::Pool(pool)) | Chain::Learn(id, Learner::Pool(pool)) => of(id, pool),
-        Chain::Learn(id, Learner::Both) => [of(id, PoolKind::Local), of(id, PoolKind::Cluster)].concat(),
+        Chain::Sticky(id, Stickiness::Pool(pool)) => {
+            vec![Map::Affinity(id), Map::Slots(id, pool), Map::Members(id, pool)]
+        }
         _ => Vec::new(),
     }
 }

@@ -1,50 +1,37 @@
 //! What the kernel learned of clients with session affinity.
 //!
-//! Rules write these maps, not svcmap; it only takes entries out whose endpoint is gone (behaviour row D4), gives them
-//! another life where the timeout is edited (row D8), and carries them over where a table is made again (row D6).
+//! Rules write these maps, not svcmap; it only gives entries another life where the timeout is edited (behaviour row D8),
+//! and carries them over where a table is made again (row D6).
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
 
-use super::element::push_ip;
-use super::maps::{AFFINITY_CLIENTS, affinity_maps};
-use super::transaction::{Forget, Retime, set_ref};
-use crate::netlink::model::{Bytes, Data, Element, Op, SetRef};
+use super::maps::AFFINITY_CLIENTS;
+use super::transaction::Retime;
+use crate::netlink::model::{Element, Op, SetRef};
 use crate::netlink::{Connection, ReadError};
 
 /// Entries that live no longer than this are left to expire by themselves, in milliseconds: one that expired in the
-/// meantime cannot be deleted.
-const EXPIRES_SOON: u64 = 1000;
+/// meantime cannot be deleted. Longer than it takes to make and to commit the transaction.
+const EXPIRES_SOON: u64 = 100;
 
-/// What a transaction has to do to entries that only the kernel knows.
+/// What gives the entries of maps another timeout.
 ///
 /// # Errors
-/// Those of reading.
-pub fn changes(connection: &mut Connection, forget: &[Forget], retime: &[Retime]) -> Result<Vec<Op>, ReadError> {
-    let mut ops = of_endpoints(connection, forget)?;
-    for Retime { set, seconds } in retime {
-        let gone: HashSet<Bytes> = ops.iter().flat_map(|op| deleted_from(op, set)).cloned().collect();
-        let stay: Vec<Element> =
-            entries(connection, set)?.into_iter().filter(|entry| !gone.contains(&entry.key)).collect();
-        if stay.is_empty() {
+/// Those of reading; a map that is not there holds no clients.
+pub fn retime(connection: &mut Connection, maps: &[Retime]) -> Result<Vec<Op>, ReadError> {
+    let mut ops = Vec::new();
+    for Retime { set, seconds } in maps {
+        let entries = entries(connection, set)?;
+        if entries.is_empty() {
             continue;
         }
-        let keys = stay.iter().map(|entry| Element { key: entry.key.clone(), ..Element::default() }).collect();
+        let keys = entries.iter().map(|entry| Element { key: entry.key.clone(), ..Element::default() }).collect();
         ops.push(Op::DeleteElements { set: set.clone(), elements: keys });
         let timeout = u64::from(*seconds) * 1000;
-        let elements = stay.into_iter().filter_map(|entry| retimed(entry, timeout)).collect();
+        let elements = entries.into_iter().filter_map(|entry| retimed(entry, timeout)).collect();
         ops.push(Op::AddElements { set: set.clone(), elements });
     }
     Ok(ops)
-}
-
-fn deleted_from<'a>(op: &'a Op, from: &SetRef) -> impl Iterator<Item = &'a Bytes> {
-    let elements: &[Element] = match op {
-        Op::DeleteElements { set, elements } if set == from => elements,
-        _ => &[],
-    };
-    elements.iter().map(|element| &element.key)
 }
 
 /// An entry under another timeout, in milliseconds; none if it would have expired by now.
@@ -52,33 +39,6 @@ fn retimed(entry: Element, timeout: u64) -> Option<Element> {
     let age = entry.timeout_ms.unwrap_or_default().saturating_sub(entry.expiration_ms.unwrap_or_default());
     let left = timeout.checked_sub(age).filter(|left| *left > 0)?;
     Some(Element { timeout_ms: Some(timeout), expiration_ms: Some(left), ..entry })
-}
-
-/// The deletion of the entries of clients of endpoints that are gone.
-///
-/// # Errors
-/// Those of reading; a map that is not there holds no clients.
-pub fn of_endpoints(connection: &mut Connection, forget: &[Forget]) -> Result<Vec<Op>, ReadError> {
-    let mut ops = Vec::new();
-    for forget in forget {
-        let [addresses, ports] = affinity_maps(forget.id, forget.pool).map(|map| set_ref(forget.family, map));
-        let port_of: HashMap<Bytes, Data> = entries(connection, &ports)?.into_iter().map(|e| (e.key, e.data)).collect();
-        let gone: HashSet<(Bytes, Bytes)> = forget.endpoints.iter().map(|place| bytes(*place)).collect();
-        let is_gone = |entry: &Element| match (&entry.data, port_of.get(&entry.key)) {
-            (Data::Value(address), Some(Data::Value(port))) => gone.contains(&(address.clone(), port.clone())),
-            _ => false,
-        };
-        let keys: Vec<Bytes> =
-            entries(connection, &addresses)?.into_iter().filter(is_gone).map(|entry| entry.key).collect();
-        if keys.is_empty() {
-            continue;
-        }
-        for set in [addresses, ports] {
-            let elements = keys.iter().map(|key| Element { key: key.clone(), ..Element::default() }).collect();
-            ops.push(Op::DeleteElements { set, elements });
-        }
-    }
-    Ok(ops)
 }
 
 /// The entries of maps that are about to be made again by `making`, to be added to the new ones: those that were last
@@ -115,12 +75,6 @@ fn entries(connection: &mut Connection, set: &SetRef) -> Result<Vec<Element>, Re
         Err(ReadError::NotFound(_)) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
-}
-
-fn bytes((ip, port): (IpAddr, u16)) -> (Bytes, Bytes) {
-    let mut address = Bytes::new();
-    push_ip(&mut address, ip);
-    (address, Bytes::from_slice(&port.to_be_bytes()))
 }
 
 #[cfg(test)]

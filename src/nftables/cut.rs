@@ -103,7 +103,7 @@ impl Parts {
 fn weight(port: &PortPlan) -> usize {
     let mut counts = PerMap::default();
     lower::count(port, 1, &mut counts);
-    1 + counts.iter().map(|(_, count)| count.unsigned_abs()).sum::<usize>()
+    1 + lower::members(port) + counts.iter().map(|(_, count)| count.unsigned_abs()).sum::<usize>()
 }
 
 /// The Service ports that give a frontend to another one, and those that take one.
@@ -174,17 +174,9 @@ pub fn pieces(ops: &[Op], limits: Limits) -> Vec<Cow<'_, [Op]>> {
     pieces
 }
 
+/// Source ranges are verdicts, too.
 fn is_verdict(set: &SetRef) -> bool {
-    let data = [
-        Map::Endpoints,
-        Map::NodePortEndpoints,
-        Map::Connections,
-        Map::NodePortConnections,
-        Map::ClusterIps,
-        Map::Hairpin,
-        Map::Allowed,
-    ];
-    !data.iter().any(|map| set.name == map.name())
+    set.name.parse().is_ok_and(|map: Map| map.holds_verdicts() || map == Map::Firewalled)
 }
 
 /// Elements per operation when operations are cut.

@@ -12,7 +12,8 @@ use ipnet::IpNet;
 
 use super::chains::LOCAL_SLOTS;
 use super::element::{Element, Key, Value};
-use super::names::{AffinityId, Chain, Map};
+use super::names::{AffinityId, Chain, Map, Stickiness};
+use super::numbers::{Number, Numbers};
 use crate::objects::{Family, Protocol};
 use crate::plan::{
     Endpoint, Frontend, FrontendAddress, Masquerade, PoolKind, PortId, PortName, PortPlan, Verdict, assign,
@@ -38,15 +39,29 @@ pub fn ports(family: Family, elements: &[Element], timeouts: &BTreeMap<AffinityI
             continue;
         }
         port.frontends.push(index.frontend(*place, verdicts));
-        index.pools(*place, port);
         port.counted |= index.counted.contains(place);
-        if let Some(Value::Goto(Chain::Sticky(id, ..))) = verdicts.service
-            && id == AffinityId::new(name, port.protocol)
-        {
-            port.affinity = timeouts.get(&id).copied();
+        match verdicts.service {
+            Some(Value::Goto(Chain::Sticky(id, _))) if id == AffinityId::new(name, port.protocol) => {
+                port.affinity = timeouts.get(&id).copied();
+                index.members(id, port);
+            }
+            _ => index.pools(*place, port),
         }
     }
     ports.into_values().collect()
+}
+
+/// The numbers of endpoints, by Service port. New ones come after `last`.
+pub fn numbers(elements: &[Element], last: u32) -> BTreeMap<AffinityId, Numbers> {
+    let mut numbers: BTreeMap<AffinityId, Numbers> = BTreeMap::new();
+    for element in elements {
+        if let (Map::Members(id, _), Key::Number(number), Value::Endpoint(ip, port)) =
+            (element.map, element.key, element.value)
+        {
+            numbers.entry(id).or_insert_with(|| Numbers::after(last)).found(ip, port, number);
+        }
+    }
+    numbers
 }
 
 /// A frontend without its role.
@@ -63,7 +78,7 @@ impl Place {
             Key::FrontendSlot(ip, protocol, port, slot) => Some((Place::Address(ip, protocol, port), Some(slot))),
             Key::NodePort(protocol, port) => Some((Place::NodePort(protocol, port), None)),
             Key::NodePortSlot(protocol, port, slot) => Some((Place::NodePort(protocol, port), Some(slot))),
-            Key::Address(_) | Key::Pair(_) | Key::Source(..) => None,
+            Key::Address(_) | Key::Pair(_) | Key::Source(..) | Key::Slot(_) | Key::Number(_) => None,
         }
     }
 
@@ -79,7 +94,6 @@ impl Place {
 struct Verdicts {
     service: Option<Value>,
     none: Option<Value>,
-    unpinned: Option<Value>,
 }
 
 struct Index<'a> {
@@ -88,6 +102,10 @@ struct Index<'a> {
     verdicts: HashMap<Place, Verdicts>,
     /// Endpoints by slot.
     slots: HashMap<Place, BTreeMap<u32, (IpAddr, u16)>>,
+    /// Numbers by slot, of Service ports with session affinity.
+    numbers: HashMap<(AffinityId, PoolKind), BTreeMap<u32, Number>>,
+    /// Endpoints by number.
+    members: HashMap<(AffinityId, PoolKind, Number), (IpAddr, u16)>,
     sources: HashMap<Place, BTreeSet<IpNet>>,
     firewalled: HashSet<Place>,
     counted: HashSet<Place>,
@@ -101,6 +119,8 @@ impl<'a> Index<'a> {
             frontends: BTreeMap::new(),
             verdicts: HashMap::new(),
             slots: HashMap::new(),
+            numbers: HashMap::new(),
+            members: HashMap::new(),
             sources: HashMap::new(),
             firewalled: HashSet::new(),
             counted: HashSet::new(),
@@ -120,6 +140,16 @@ impl<'a> Index<'a> {
             Key::Source(ip, protocol, port, source) => {
                 self.sources.entry(Place::Address(ip, protocol, port)).or_default().insert(source);
             }
+            Key::Slot(slot) => {
+                if let (Map::Slots(id, pool), Value::Number(number)) = (element.map, element.value) {
+                    self.numbers.entry((id, pool)).or_default().insert(slot, number);
+                }
+            }
+            Key::Number(number) => {
+                if let (Map::Members(id, pool), Value::Endpoint(ip, port)) = (element.map, element.value) {
+                    self.members.insert((id, pool, number), (ip, port));
+                }
+            }
             key => match (Place::of(key), element.value) {
                 (Some((place, Some(slot))), Value::Endpoint(ip, port)) => {
                     self.slots.entry(place).or_default().insert(slot, (ip, port));
@@ -135,7 +165,6 @@ impl<'a> Index<'a> {
         match element.map {
             Map::Services | Map::NodePorts => verdicts.service = Some(value),
             Map::NoEndpoints | Map::NodePortNoEndpoints => verdicts.none = Some(value),
-            Map::Unpinned | Map::NodePortUnpinned => verdicts.unpinned = Some(value),
             Map::Firewalled => drop(self.firewalled.insert(place)),
             Map::Connections | Map::NodePortConnections => drop(self.counted.insert(place)),
             _ => return,
@@ -154,11 +183,8 @@ impl<'a> Index<'a> {
             Place::NodePort(_, port) => FrontendAddress::NodePort(port),
         };
         let internal = matches!(address, FrontendAddress::Cluster(..));
-        let way = match verdicts.service {
-            Some(Value::Goto(Chain::Sticky(..))) => verdicts.unpinned,
-            way => way,
-        };
-        let (pool, short_circuit, masquerade) = match (way, verdicts.none) {
+        let (pool, short_circuit, masquerade) = match (verdicts.service, verdicts.none) {
+            (Some(Value::Goto(Chain::Sticky(_, how))), _) => way_of(how),
             (Some(Value::Goto(Chain::Cluster(pool, _))), _) => (pool, false, Masquerade::OffCluster),
             (Some(Value::Goto(Chain::External(..))), _) => (PoolKind::Cluster, false, Masquerade::Always),
             (Some(Value::Goto(Chain::Local(..))), _) => (PoolKind::Local, true, Masquerade::Never),
@@ -180,6 +206,24 @@ impl<'a> Index<'a> {
         Frontend { address, pool, short_circuit, masquerade, no_endpoints, sources }
     }
 
+    /// Gives a port with session affinity the pools that its own maps hold.
+    fn members(&self, id: AffinityId, port: &mut PortPlan) {
+        let pool = |kind: PoolKind| {
+            let numbers = self.numbers.get(&(id, kind)).into_iter().flat_map(BTreeMap::values);
+            let places = numbers.filter_map(|number| self.members.get(&(id, kind, *number)));
+            assign(
+                &[],
+                places.map(|&(ip, port)| Endpoint {
+                    ip,
+                    port,
+                    local: kind == PoolKind::Local || self.local.contains(&ip),
+                }),
+            )
+        };
+        port.cluster = pool(PoolKind::Cluster);
+        port.local = pool(PoolKind::Local);
+    }
+
     /// Gives the port the pools that this frontend shows and that no other has shown yet.
     fn pools(&self, place: Place, port: &mut PortPlan) {
         let Some(slots) = self.slots.get(&place) else { return };
@@ -196,10 +240,20 @@ impl<'a> Index<'a> {
     }
 }
 
-/// Whether a verdict names a chain of a Service port with affinity.
+/// The pool, the short circuit and the masquerading that a chain of a Service port with session affinity stands for.
+fn way_of(stickiness: Stickiness) -> (PoolKind, bool, Masquerade) {
+    match stickiness {
+        Stickiness::Pool(pool) => (pool, false, Masquerade::Never),
+        Stickiness::Cluster(pool) => (pool, false, Masquerade::OffCluster),
+        Stickiness::External => (PoolKind::Cluster, false, Masquerade::Always),
+        Stickiness::ShortCircuit => (PoolKind::Local, true, Masquerade::Never),
+    }
+}
+
+/// The Service port with session affinity that a chain belongs to.
 pub fn affinity_id(chain: Chain) -> Option<AffinityId> {
     match chain {
-        Chain::Sticky(id, ..) | Chain::Learn(id, _) => Some(id),
+        Chain::Sticky(id, _) => Some(id),
         _ => None,
     }
 }

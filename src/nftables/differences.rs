@@ -110,7 +110,7 @@ fn add_old(before: &State, family: Family, elements: &mut Elements) {
         change.old = Some(element.to_string());
     };
     for port in before.ports().filter(|port| port.id.family == family) {
-        lower::for_each_own_element(port, &mut add);
+        lower::for_each_own_element(port, before.numbers_of(port), &mut add);
     }
     before.tables(family).shared.keys().for_each(|shared| add((*shared).into()));
 }

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 
 use super::maps;
 use super::names::{Chain, Map};
+use super::numbers::Number;
 use crate::netlink::model::{self, Bytes};
 use crate::objects::{Family, Protocol};
 use crate::plan::PortName;
@@ -28,6 +29,10 @@ pub enum Key {
     Pair(IpAddr),
     /// `address . protocol . port . source prefix`.
     Source(IpAddr, Protocol, u16, IpNet),
+    /// A slot alone, in a map of one Service port.
+    Slot(u32),
+    /// The number of an endpoint.
+    Number(Number),
 }
 
 /// The value of an element.
@@ -37,10 +42,10 @@ pub enum Value {
     None,
     /// `address . port`.
     Endpoint(IpAddr, u16),
+    /// The number of an endpoint.
+    Number(Number),
     /// The rest of the packet's way is in this chain.
     Goto(Chain),
-    /// As [`Value::Goto`], but the way goes on behind the lookup where the chain decides nothing.
-    Jump(Chain),
     /// The packet is dropped.
     Drop,
     /// The packet is left alone.
@@ -91,9 +96,9 @@ impl Eq for Element {}
 
 impl Element {
     /// Whether the owner is written into the ruleset as a comment. Elements of `endpoints` go without, since there
-    /// are many and the frontend's comment stands beside them.
+    /// are many and the frontend's comment stands beside them; and so do those of maps that one Service port has alone.
     pub fn is_commented(&self) -> bool {
-        !matches!(self.map, Map::Endpoints | Map::NodePortEndpoints | Map::Allowed)
+        !matches!(self.map, Map::Endpoints | Map::NodePortEndpoints | Map::Allowed) && !maps::is_of_one_port(self.map)
     }
 
     /// The element as the netlink layer wants it; `name` says what a chain is called.
@@ -122,8 +127,8 @@ impl fmt::Display for Element {
         match self.value {
             Value::None => Ok(()),
             Value::Endpoint(ip, port) => write!(f, " : {ip} . {port}"),
+            Value::Number(number) => write!(f, " : {number}"),
             Value::Goto(chain) => write!(f, " : goto {chain}"),
-            Value::Jump(chain) => write!(f, " : jump {chain}"),
             Value::Drop => f.write_str(" : drop"),
             Value::Accept => f.write_str(" : accept"),
         }
@@ -145,6 +150,8 @@ impl Key {
                 push_port(&mut key, protocol, port);
                 push_slot(&mut key, slot);
             }
+            Key::Slot(slot) => push_slot(&mut key, slot),
+            Key::Number(number) => key.extend_from_slice(&number.priority().to_ne_bytes()),
             Key::Address(ip) => push_ip(&mut key, ip),
             Key::Pair(ip) => {
                 push_ip(&mut key, ip);
@@ -161,24 +168,17 @@ impl Key {
         (key, None)
     }
 
-    /// Reads the bytes of a key of one of the constant maps; none if they are no such key.
+    /// Reads the bytes of a key of one of the maps that svcmap fills; none if they are no such key.
     pub fn from_bytes(map: Map, family: Family, key: &[u8], key_end: Option<&[u8]>) -> Option<Key> {
         let mut parts = Parts { family, rest: key };
         let key = match map {
-            Map::Services
-            | Map::ShortCircuit
-            | Map::NoEndpoints
-            | Map::Unpinned
-            | Map::Learn
-            | Map::Connections
-            | Map::Firewalled => Key::Frontend(parts.ip()?, parts.protocol()?, parts.port()?),
+            Map::Services | Map::ShortCircuit | Map::NoEndpoints | Map::Connections | Map::Firewalled => {
+                Key::Frontend(parts.ip()?, parts.protocol()?, parts.port()?)
+            }
             Map::Endpoints => Key::FrontendSlot(parts.ip()?, parts.protocol()?, parts.port()?, parts.slot()?),
-            Map::NodePorts
-            | Map::NodePortShortCircuit
-            | Map::NodePortNoEndpoints
-            | Map::NodePortUnpinned
-            | Map::NodePortLearn
-            | Map::NodePortConnections => Key::NodePort(parts.protocol()?, parts.port()?),
+            Map::NodePorts | Map::NodePortShortCircuit | Map::NodePortNoEndpoints | Map::NodePortConnections => {
+                Key::NodePort(parts.protocol()?, parts.port()?)
+            }
             Map::NodePortEndpoints => Key::NodePortSlot(parts.protocol()?, parts.port()?, parts.slot()?),
             Map::ClusterIps => Key::Address(parts.ip()?),
             Map::Hairpin => {
@@ -191,9 +191,9 @@ impl Key {
                 let last = Parts { family, rest: end.get(end.len().checked_sub(family.address_len())?..)? }.ip()?;
                 Key::Source(ip, protocol, port, prefix_between(first, last)?)
             }
-            Map::PodCidrs | Map::ServiceCidrs | Map::NodePortIps | Map::Affinity(..) | Map::AffinityPort(..) => {
-                return None;
-            }
+            Map::Slots(..) => Key::Slot(parts.slot()?),
+            Map::Members(..) => Key::Number(parts.number()?),
+            Map::PodCidrs | Map::ServiceCidrs | Map::NodePortIps | Map::Affinity(_) => return None,
         };
         parts.rest.is_empty().then_some(key)
     }
@@ -207,6 +207,8 @@ impl fmt::Display for Key {
             Key::FrontendSlot(ip, protocol, port, slot) => write!(f, "{ip} . {protocol} . {port} . {slot}"),
             Key::NodePort(protocol, port) => write!(f, "{protocol} . {port}"),
             Key::NodePortSlot(protocol, port, slot) => write!(f, "{protocol} . {port} . {slot}"),
+            Key::Slot(slot) => slot.fmt(f),
+            Key::Number(number) => number.fmt(f),
             Key::Address(ip) => ip.fmt(f),
             Key::Pair(ip) => write!(f, "{ip} . {ip}"),
             Key::Source(ip, protocol, port, source) if source.prefix_len() == source.max_prefix_len() => {
@@ -229,24 +231,26 @@ impl Value {
                 data.extend_from_slice(&[0, 0]);
                 model::Data::Value(data)
             }
+            Value::Number(number) => model::Data::Value(Bytes::from_slice(&number.priority().to_ne_bytes())),
             Value::Goto(chain) => model::Data::Verdict(model::Verdict::Goto(name(chain))),
-            Value::Jump(chain) => model::Data::Verdict(model::Verdict::Jump(name(chain))),
             Value::Drop => model::Data::Verdict(model::Verdict::Drop),
             Value::Accept => model::Data::Verdict(model::Verdict::Accept),
         }
     }
 
-    /// Reads a value back; none if it is not one of ours.
-    pub fn from_wire(family: Family, data: &model::Data) -> Option<Value> {
+    /// Reads a value of one of the maps back; none if it is not one of ours.
+    pub fn from_wire(map: Map, family: Family, data: &model::Data) -> Option<Value> {
         match data {
             model::Data::None => Some(Value::None),
             model::Data::Value(bytes) => {
                 let mut parts = Parts { family, rest: bytes };
-                let value = Value::Endpoint(parts.ip()?, parts.port()?);
+                let value = match map {
+                    Map::Slots(..) => Value::Number(parts.number()?),
+                    _ => Value::Endpoint(parts.ip()?, parts.port()?),
+                };
                 parts.rest.is_empty().then_some(value)
             }
             model::Data::Verdict(model::Verdict::Goto(chain)) => Some(Value::Goto(chain.parse().ok()?)),
-            model::Data::Verdict(model::Verdict::Jump(chain)) => Some(Value::Jump(chain.parse().ok()?)),
             model::Data::Verdict(model::Verdict::Drop) => Some(Value::Drop),
             model::Data::Verdict(model::Verdict::Accept) => Some(Value::Accept),
             model::Data::Verdict(_) => None,
@@ -255,14 +259,14 @@ impl Value {
 
     /// Whether it leads packets somewhere.
     pub fn is_verdict(self) -> bool {
-        matches!(self, Value::Goto(_) | Value::Jump(_) | Value::Drop | Value::Accept)
+        matches!(self, Value::Goto(_) | Value::Drop | Value::Accept)
     }
 
     /// The chain that a verdict names.
     pub fn chain(self) -> Option<Chain> {
         match self {
-            Value::Goto(chain) | Value::Jump(chain) => Some(chain),
-            Value::None | Value::Endpoint(..) | Value::Drop | Value::Accept => None,
+            Value::Goto(chain) => Some(chain),
+            Value::None | Value::Endpoint(..) | Value::Number(_) | Value::Drop | Value::Accept => None,
         }
     }
 }
@@ -322,6 +326,10 @@ impl Parts<'_> {
     fn slot(&mut self) -> Option<u32> {
         Some(u32::from_ne_bytes(self.take::<4>()?))
     }
+
+    fn number(&mut self) -> Option<Number> {
+        Number::from_priority(u32::from_ne_bytes(self.take::<4>()?))
+    }
 }
 
 /// The prefix that begins and ends with these addresses, if there is one.
@@ -338,10 +346,17 @@ pub fn prefix_between(first: IpAddr, last: IpAddr) -> Option<IpNet> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::names::AffinityId;
     use super::*;
+    use crate::plan::PoolKind;
+
+    fn number() -> Number {
+        Number::from_priority(0x7300_0007).unwrap()
+    }
 
     fn keys() -> Vec<(Map, Family, Key)> {
         let mut all = Vec::new();
+        let id = AffinityId::new(&PortName::parse("default/web"), Protocol::Tcp);
         for (family, ip, net) in [
             (Family::V4, "10.96.1.5", "192.0.2.0/24"),
             (Family::V6, "fd00:96::5", "2001:db8::/32"),
@@ -359,6 +374,8 @@ mod tests {
                 (Map::ClusterIps, family, Key::Address(ip)),
                 (Map::Hairpin, family, Key::Pair(ip)),
                 (Map::Allowed, family, Key::Source(ip, p, 80, net.parse().unwrap())),
+                (Map::Slots(id, PoolKind::Local), family, Key::Slot(3)),
+                (Map::Members(id, PoolKind::Cluster), family, Key::Number(number())),
             ]);
         }
         all
@@ -377,16 +394,17 @@ mod tests {
 
     #[test]
     fn values_are_read_back_as_what_they_were_written_from() {
-        for (family, value) in [
-            (Family::V4, Value::None),
-            (Family::V4, Value::Endpoint("10.244.1.2".parse().unwrap(), 8080)),
-            (Family::V6, Value::Endpoint("fd00::1".parse().unwrap(), 8080)),
-            (Family::V4, Value::Goto(Chain::Refuse)),
-            (Family::V4, Value::Jump(Chain::Dispatch)),
-            (Family::V4, Value::Drop),
-            (Family::V6, Value::Accept),
+        let slots = Map::Slots(AffinityId::new(&PortName::parse("default/web"), Protocol::Tcp), PoolKind::Cluster);
+        for (map, family, value) in [
+            (Map::ClusterIps, Family::V4, Value::None),
+            (Map::Endpoints, Family::V4, Value::Endpoint("10.244.1.2".parse().unwrap(), 8080)),
+            (Map::Endpoints, Family::V6, Value::Endpoint("fd00::1".parse().unwrap(), 8080)),
+            (slots, Family::V6, Value::Number(number())),
+            (Map::NoEndpoints, Family::V4, Value::Goto(Chain::Refuse)),
+            (Map::NoEndpoints, Family::V4, Value::Drop),
+            (Map::NoEndpoints, Family::V6, Value::Accept),
         ] {
-            assert_eq!(Value::from_wire(family, &value.to_wire(Chain::name)), Some(value));
+            assert_eq!(Value::from_wire(map, family, &value.to_wire(Chain::name)), Some(value));
         }
     }
 

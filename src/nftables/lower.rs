@@ -2,22 +2,26 @@
 
 use super::chains::{AffinityRules, LOCAL_SLOTS};
 use super::element::{Element, Key, Shared, Value};
-use super::names::{AffinityId, Chain, Learner, Map, PerMap, Side, Stickiness};
+use super::names::{AffinityId, Chain, Map, PerMap, Side, Stickiness};
+use super::numbers::Numbers;
 use super::shapes;
 use crate::plan::{Endpoint, Frontend, FrontendAddress, Masquerade, PoolKind, PortPlan, Verdict};
 
-/// The elements that belong to one Service port alone.
-pub fn own_elements(port: &PortPlan) -> Vec<Element> {
+/// The elements that belong to one Service port alone. `numbers` are those of its endpoints, where it has session affinity.
+pub fn own_elements(port: &PortPlan, numbers: &Numbers) -> Vec<Element> {
     let mut elements = Vec::with_capacity(port.frontends.len() * (2 + port.cluster.len() + port.local.len()));
-    for_each_own_element(port, &mut |element| elements.push(element));
+    for_each_own_element(port, numbers, &mut |element| elements.push(element));
     elements
 }
 
 /// Calls `each` with every one of [`own_elements`].
-pub fn for_each_own_element(port: &PortPlan, each: &mut dyn FnMut(Element)) {
+pub fn for_each_own_element(port: &PortPlan, numbers: &Numbers, each: &mut dyn FnMut(Element)) {
     let mut lowering = Lowering { port, each };
+    match affinity(port) {
+        Some((id, _)) => lowering.members(id, numbers),
+        None => port.frontends.iter().for_each(|frontend| lowering.endpoints(frontend)),
+    }
     for frontend in &port.frontends {
-        lowering.endpoints(frontend);
         lowering.verdicts(frontend);
         lowering.counter(frontend);
         lowering.sources(frontend);
@@ -47,7 +51,7 @@ pub fn for_each_shared(port: &PortPlan, each: &mut dyn FnMut(Shared)) {
     local.into_iter().for_each(|ip| each(Shared::Hairpin(ip)));
 }
 
-/// Adds `sign` times the number of [`own_elements`] per map, without making them.
+/// Adds `sign` times the number of [`own_elements`] per map, without making them; but for maps of one Service port.
 pub fn count(port: &PortPlan, sign: isize, counts: &mut PerMap<isize>) {
     let (cluster, local) = (port.cluster.len(), port.local.len());
     let mut add = |map, number: usize| {
@@ -60,14 +64,12 @@ pub fn count(port: &PortPlan, sign: isize, counts: &mut PerMap<isize>) {
         let uses_cluster = frontend.pool == PoolKind::Cluster || frontend.short_circuit;
         let endpoints =
             if uses_cluster { cluster } else { 0 } + if frontend.pool == PoolKind::Local { local } else { 0 };
-        add(maps.endpoints, endpoints);
+        let shared = usize::from(port.affinity.is_none());
+        add(maps.endpoints, shared * endpoints);
         add(maps.services, usize::from(endpoints > 0));
-        add(maps.short_circuit, usize::from(frontend.short_circuit && cluster > 0));
+        add(maps.short_circuit, shared * usize::from(frontend.short_circuit && cluster > 0));
         add(maps.no_endpoints, usize::from(frontend.no_endpoints.is_some()));
         add(maps.connections, usize::from(port.counted));
-        let sticks = usize::from(port.affinity.is_some() && endpoints > 0);
-        add(maps.unpinned, sticks);
-        add(maps.learn, sticks);
         if let (Some(_), Side::Address) = (&frontend.sources, maps_of(frontend.address).0) {
             add(Map::Firewalled, 1);
         }
@@ -78,7 +80,13 @@ pub fn count(port: &PortPlan, sign: isize, counts: &mut PerMap<isize>) {
 pub fn affinity(port: &PortPlan) -> Option<(AffinityId, AffinityRules)> {
     let seconds = port.affinity?;
     let id = AffinityId::new(&port.id.name, port.protocol);
-    Some((id, AffinityRules { protocol: port.protocol, seconds }))
+    let [cluster, local] = [&port.cluster, &port.local].map(|pool| pool.len() as u32);
+    Some((id, AffinityRules { protocol: port.protocol, seconds, cluster, local }))
+}
+
+/// How many elements a Service port has in maps of its own.
+pub fn members(port: &PortPlan) -> usize {
+    if port.affinity.is_some() { 2 * (port.cluster.len() + port.local.len()) } else { 0 }
 }
 
 struct Lowering<'a> {
@@ -92,8 +100,6 @@ struct Maps {
     endpoints: Map,
     short_circuit: Map,
     no_endpoints: Map,
-    unpinned: Map,
-    learn: Map,
     connections: Map,
 }
 
@@ -102,8 +108,6 @@ static BY_ADDRESS: Maps = Maps {
     endpoints: Map::Endpoints,
     short_circuit: Map::ShortCircuit,
     no_endpoints: Map::NoEndpoints,
-    unpinned: Map::Unpinned,
-    learn: Map::Learn,
     connections: Map::Connections,
 };
 
@@ -112,10 +116,19 @@ static BY_NODE_PORT: Maps = Maps {
     endpoints: Map::NodePortEndpoints,
     short_circuit: Map::NodePortShortCircuit,
     no_endpoints: Map::NodePortNoEndpoints,
-    unpinned: Map::NodePortUnpinned,
-    learn: Map::NodePortLearn,
     connections: Map::NodePortConnections,
 };
+
+/// The chain of a frontend with session affinity.
+fn sticky(id: AffinityId, frontend: &Frontend) -> Chain {
+    let stickiness = match frontend.masquerade {
+        _ if frontend.short_circuit => Stickiness::ShortCircuit,
+        Masquerade::Always => Stickiness::External,
+        Masquerade::OffCluster => Stickiness::Cluster(frontend.pool),
+        Masquerade::Never => Stickiness::Pool(frontend.pool),
+    };
+    Chain::Sticky(id, stickiness)
+}
 
 fn maps_of(address: FrontendAddress) -> (Side, &'static Maps) {
     match address {
@@ -129,13 +142,12 @@ impl Lowering<'_> {
     fn verdicts(&mut self, frontend: &Frontend) {
         let (side, maps) = maps_of(frontend.address);
         let key = self.key(frontend.address, None);
+        let affinity = affinity(self.port);
         if let Some(chain) = self.way_to_endpoints(frontend, side) {
-            match affinity(self.port) {
-                None => self.push(maps.services, key, Value::Goto(chain)),
-                Some((id, _)) => self.affinity(id, frontend, side, key, chain),
-            }
+            let chain = affinity.map_or(chain, |(id, _)| sticky(id, frontend));
+            self.push(maps.services, key, Value::Goto(chain));
         }
-        if frontend.short_circuit && !self.port.cluster.is_empty() {
+        if affinity.is_none() && frontend.short_circuit && !self.port.cluster.is_empty() {
             let chain = Chain::Pick(side, PoolKind::Cluster, self.size(PoolKind::Cluster));
             self.push(maps.short_circuit, key, Value::Goto(chain));
         }
@@ -163,6 +175,19 @@ impl Lowering<'_> {
         }
     }
 
+    /// The endpoints of a Service port with session affinity, in maps of its own: by number, and which numbers a client
+    /// without an endpoint may get.
+    fn members(&mut self, id: AffinityId, numbers: &Numbers) {
+        let port = self.port;
+        for pool in [PoolKind::Cluster, PoolKind::Local] {
+            let numbered = port.pool(pool).iter().filter_map(|e| Some((e, numbers.of(e.ip, e.port)?)));
+            for (slot, (endpoint, number)) in (0..).zip(numbered) {
+                self.push(Map::Slots(id, pool), Key::Slot(slot), Value::Number(number));
+                self.push(Map::Members(id, pool), Key::Number(number), Value::Endpoint(endpoint.ip, endpoint.port));
+            }
+        }
+    }
+
     /// The shape of a pool.
     fn size(&self, pool: PoolKind) -> u32 {
         shapes::size(self.port.pool(pool).len() as u32)
@@ -179,22 +204,6 @@ impl Lowering<'_> {
             Masquerade::OffCluster => Chain::Cluster(frontend.pool, size),
             Masquerade::Never => Chain::Pick(side, frontend.pool, size),
         })
-    }
-
-    /// A client that is known goes to the endpoint it had; one that is not goes on to `chain`, and is learned.
-    fn affinity(&mut self, id: AffinityId, frontend: &Frontend, side: Side, key: Key, chain: Chain) {
-        let pool = frontend.pool;
-        let stickiness = match frontend.masquerade {
-            _ if frontend.short_circuit => Stickiness::ShortCircuit,
-            Masquerade::Always => Stickiness::External,
-            Masquerade::OffCluster => Stickiness::Cluster(pool),
-            Masquerade::Never => Stickiness::Pool(pool),
-        };
-        let learner = if frontend.short_circuit { Learner::Both } else { Learner::Pool(pool) };
-        let maps = maps_of(frontend.address).1;
-        self.push(maps.services, key, Value::Goto(Chain::Sticky(id, side, stickiness)));
-        self.push(maps.unpinned, key, Value::Goto(chain));
-        self.push(maps.learn, key, Value::Jump(Chain::Learn(id, learner)));
     }
 
     fn counter(&mut self, frontend: &Frontend) {

@@ -10,7 +10,6 @@ use super::names::{Map, TABLE};
 use super::rule::nf_family;
 use crate::netlink::model::{self, Expr, VERDICT_TYPE, set_flags};
 use crate::objects::Family;
-use crate::plan::PoolKind;
 
 /// A part of a key or value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +19,7 @@ enum Part {
     L4Proto,
     Dport,
     Slot,
+    Priority,
 }
 
 /// The value of a map's elements.
@@ -32,6 +32,7 @@ enum ValueKind {
 
 const FRONTEND: &[Part] = &[Part::Daddr, Part::L4Proto, Part::Dport];
 const NODE_PORT: &[Part] = &[Part::L4Proto, Part::Dport];
+const NUMBER: ValueKind = ValueKind::Parts(&[Part::Priority]);
 const ENDPOINT: ValueKind = ValueKind::Parts(&[Part::Daddr, Part::Dport]);
 
 /// A declaration, apart from the family and the size.
@@ -43,14 +44,8 @@ struct Declaration {
 
 fn declaration(map: Map) -> Declaration {
     let (key, value, flags): (&'static [Part], ValueKind, u32) = match map {
-        Map::Services | Map::ShortCircuit | Map::NoEndpoints | Map::Unpinned | Map::Learn => {
-            (FRONTEND, ValueKind::Verdict, 0)
-        }
-        Map::NodePorts
-        | Map::NodePortShortCircuit
-        | Map::NodePortNoEndpoints
-        | Map::NodePortUnpinned
-        | Map::NodePortLearn => (NODE_PORT, ValueKind::Verdict, 0),
+        Map::Services | Map::ShortCircuit | Map::NoEndpoints => (FRONTEND, ValueKind::Verdict, 0),
+        Map::NodePorts | Map::NodePortShortCircuit | Map::NodePortNoEndpoints => (NODE_PORT, ValueKind::Verdict, 0),
         Map::Endpoints => (&[Part::Daddr, Part::L4Proto, Part::Dport, Part::Slot], ENDPOINT, 0),
         Map::NodePortEndpoints => (&[Part::L4Proto, Part::Dport, Part::Slot], ENDPOINT, 0),
         Map::ClusterIps => (&[Part::Daddr], ValueKind::None, 0),
@@ -60,10 +55,9 @@ fn declaration(map: Map) -> Declaration {
         Map::Allowed => (&[Part::Daddr, Part::L4Proto, Part::Dport, Part::Saddr], ValueKind::None, set_flags::INTERVAL),
         Map::PodCidrs => (&[Part::Saddr], ValueKind::None, set_flags::INTERVAL),
         Map::ServiceCidrs | Map::NodePortIps => (&[Part::Daddr], ValueKind::None, set_flags::INTERVAL),
-        Map::Affinity(..) => (&[Part::Saddr], ValueKind::Parts(&[Part::Daddr]), set_flags::EVAL | set_flags::TIMEOUT),
-        Map::AffinityPort(..) => {
-            (&[Part::Saddr], ValueKind::Parts(&[Part::Dport]), set_flags::EVAL | set_flags::TIMEOUT)
-        }
+        Map::Affinity(_) => (&[Part::Saddr], NUMBER, set_flags::EVAL | set_flags::TIMEOUT),
+        Map::Slots(..) => (&[Part::Slot], NUMBER, 0),
+        Map::Members(..) => (&[Part::Priority], ENDPOINT, 0),
     };
     Declaration { key, value, flags }
 }
@@ -71,8 +65,12 @@ fn declaration(map: Map) -> Declaration {
 /// Whether the map is made with a size: it then gets the kernel's fixed hash, which loads two to three times faster,
 /// and has to be made again before it is full. The others grow by themselves.
 pub fn is_sized(map: Map) -> bool {
-    let declaration = declaration(map);
-    declaration.flags & (set_flags::INTERVAL | set_flags::EVAL) == 0
+    !is_of_one_port(map) && declaration(map).flags & set_flags::INTERVAL == 0
+}
+
+/// Whether the map belongs to one Service port with session affinity.
+pub fn is_of_one_port(map: Map) -> bool {
+    matches!(map, Map::Affinity(_) | Map::Slots(..) | Map::Members(..))
 }
 
 /// What the kernel lets an affinity map hold that was made without a size.
@@ -149,23 +147,18 @@ pub fn keyword(map: Map) -> &'static str {
     }
 }
 
-/// The two maps that remember the endpoint of a client.
-pub fn affinity_maps(id: super::names::AffinityId, pool: PoolKind) -> [Map; 2] {
-    [Map::Affinity(id, pool), Map::AffinityPort(id, pool)]
-}
-
 impl Part {
     fn len(self, family: Family) -> u32 {
         match self {
             Part::Saddr | Part::Daddr => family.address_len() as u32,
             Part::L4Proto => 1,
             Part::Dport => 2,
-            Part::Slot => 4,
+            Part::Slot | Part::Priority => 4,
         }
     }
 
     /// nft's number of the data type (`include/datatype.h` of nftables: ipv4_addr, ipv6_addr, inet_proto,
-    /// inet_service, integer).
+    /// inet_service, integer, classid).
     fn type_number(self, family: Family) -> u32 {
         match (self, family) {
             (Part::Saddr | Part::Daddr, Family::V4) => 7,
@@ -173,6 +166,7 @@ impl Part {
             (Part::L4Proto, _) => 12,
             (Part::Dport, _) => 13,
             (Part::Slot, _) => 4,
+            (Part::Priority, _) => 23,
         }
     }
 
@@ -188,6 +182,7 @@ impl Part {
             Part::Dport => describe(out, kind::PAYLOAD, &[11, 2]),
             Part::L4Proto => describe(out, kind::META, &[16]),
             Part::Slot => describe(out, kind::NUMGEN, &[1, 65536, 0]),
+            Part::Priority => describe(out, kind::META, &[2]),
         }
     }
 }
@@ -217,6 +212,7 @@ impl fmt::Display for Concatenation {
                 Part::L4Proto => f.write_str("meta l4proto")?,
                 Part::Dport => f.write_str("th dport")?,
                 Part::Slot => f.write_str("numgen random mod 65536")?,
+                Part::Priority => f.write_str("meta priority")?,
             }
         }
         Ok(())
@@ -263,9 +259,14 @@ fn userdata(key: &[Part], value: ValueKind, family: Family) -> Vec<u8> {
     out
 }
 
-/// nft's byte order of a key or value: 0 for concatenations, 2 (big endian) for a single field of a packet.
+/// nft's byte order of a key or value: 0 for concatenations, 2 (big endian) for a single field of a packet, 1 (the
+/// host's) for what the kernel counts or keeps beside it.
 fn byteorder(parts: &[Part]) -> u32 {
-    if parts.len() == 1 { 2 } else { 0 }
+    match parts {
+        [Part::Slot | Part::Priority] => 1,
+        [_] => 2,
+        _ => 0,
+    }
 }
 
 fn describe_all(parts: &[Part], family: Family) -> Vec<u8> {

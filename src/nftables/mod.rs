@@ -15,6 +15,7 @@ pub mod element;
 pub mod lower;
 pub mod maps;
 pub mod names;
+pub mod numbers;
 pub mod owner;
 pub mod ports;
 pub mod program;

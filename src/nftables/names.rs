@@ -52,14 +52,6 @@ pub enum Map {
     NoEndpoints,
     /// The same for node ports.
     NodePortNoEndpoints,
-    /// Frontend with session affinity → chain that picks an endpoint for a client that has none yet.
-    Unpinned,
-    /// The same for node ports.
-    NodePortUnpinned,
-    /// Frontend → chain that notes which endpoint a client got.
-    Learn,
-    /// The same for node ports.
-    NodePortLearn,
     /// Frontends whose new connections are counted.
     Connections,
     /// The same for node ports.
@@ -78,15 +70,17 @@ pub enum Map {
     ServiceCidrs,
     /// Addresses that node ports are served on.
     NodePortIps,
-    /// Client → address of its endpoint.
-    Affinity(AffinityId, PoolKind),
-    /// Client → port of its endpoint.
-    AffinityPort(AffinityId, PoolKind),
+    /// Client → number of its endpoint.
+    Affinity(AffinityId),
+    /// Slot → number of an endpoint that clients without one may get.
+    Slots(AffinityId, PoolKind),
+    /// Number → endpoint.
+    Members(AffinityId, PoolKind),
 }
 
 impl Map {
     /// Those that are always there, in the order in which they are made and listed.
-    pub const CONSTANT: [Map; 21] = [
+    pub const CONSTANT: [Map; 17] = [
         Map::Services,
         Map::NodePorts,
         Map::Endpoints,
@@ -95,10 +89,6 @@ impl Map {
         Map::NodePortShortCircuit,
         Map::NoEndpoints,
         Map::NodePortNoEndpoints,
-        Map::Unpinned,
-        Map::NodePortUnpinned,
-        Map::Learn,
-        Map::NodePortLearn,
         Map::Connections,
         Map::NodePortConnections,
         Map::ClusterIps,
@@ -123,11 +113,7 @@ impl Map {
             | Map::ShortCircuit
             | Map::NodePortShortCircuit
             | Map::NoEndpoints
-            | Map::NodePortNoEndpoints
-            | Map::Unpinned
-            | Map::NodePortUnpinned
-            | Map::Learn
-            | Map::NodePortLearn => true,
+            | Map::NodePortNoEndpoints => true,
             Map::Endpoints
             | Map::NodePortEndpoints
             | Map::Connections
@@ -139,8 +125,9 @@ impl Map {
             | Map::PodCidrs
             | Map::ServiceCidrs
             | Map::NodePortIps
-            | Map::Affinity(..)
-            | Map::AffinityPort(..) => false,
+            | Map::Affinity(_)
+            | Map::Slots(..)
+            | Map::Members(..) => false,
         }
     }
 
@@ -155,20 +142,16 @@ impl Map {
             Map::NodePortShortCircuit => 5,
             Map::NoEndpoints => 6,
             Map::NodePortNoEndpoints => 7,
-            Map::Unpinned => 8,
-            Map::NodePortUnpinned => 9,
-            Map::Learn => 10,
-            Map::NodePortLearn => 11,
-            Map::Connections => 12,
-            Map::NodePortConnections => 13,
-            Map::ClusterIps => 14,
-            Map::Hairpin => 15,
-            Map::Firewalled => 16,
-            Map::Allowed => 17,
-            Map::PodCidrs => 18,
-            Map::ServiceCidrs => 19,
-            Map::NodePortIps => 20,
-            Map::Affinity(..) | Map::AffinityPort(..) => return None,
+            Map::Connections => 8,
+            Map::NodePortConnections => 9,
+            Map::ClusterIps => 10,
+            Map::Hairpin => 11,
+            Map::Firewalled => 12,
+            Map::Allowed => 13,
+            Map::PodCidrs => 14,
+            Map::ServiceCidrs => 15,
+            Map::NodePortIps => 16,
+            Map::Affinity(_) | Map::Slots(..) | Map::Members(..) => return None,
         })
     }
 }
@@ -178,12 +161,12 @@ impl Map {
 pub struct PerMap<T>([T; Map::CONSTANT.len()]);
 
 impl<T> PerMap<T> {
-    /// The value of a map; none for affinity maps.
+    /// The value of a map; none for those of one Service port.
     pub fn get(&self, map: Map) -> Option<&T> {
         map.index().map(|index| &self.0[index])
     }
 
-    /// The value of a map; none for affinity maps.
+    /// The value of a map; none for those of one Service port.
     pub fn get_mut(&mut self, map: Map) -> Option<&mut T> {
         map.index().map(|index| &mut self.0[index])
     }
@@ -191,6 +174,11 @@ impl<T> PerMap<T> {
     /// All maps and their values, in their order.
     pub fn iter(&self) -> impl Iterator<Item = (Map, &T)> {
         Map::CONSTANT.into_iter().zip(&self.0)
+    }
+
+    /// All maps and their values, in their order.
+    pub fn into_pairs(self) -> impl Iterator<Item = (Map, T)> {
+        Map::CONSTANT.into_iter().zip(self.0)
     }
 
     /// The same, each value to be changed or taken.
@@ -210,10 +198,6 @@ impl fmt::Display for Map {
             Map::NodePortShortCircuit => "nodeport-short-circuit",
             Map::NoEndpoints => "no-endpoints",
             Map::NodePortNoEndpoints => "nodeport-no-endpoints",
-            Map::Unpinned => "unpinned",
-            Map::NodePortUnpinned => "nodeport-unpinned",
-            Map::Learn => "learn",
-            Map::NodePortLearn => "nodeport-learn",
             Map::Connections => "connections",
             Map::NodePortConnections => "nodeport-connections",
             Map::ClusterIps => "cluster-ips",
@@ -223,8 +207,9 @@ impl fmt::Display for Map {
             Map::PodCidrs => "pod-cidrs",
             Map::ServiceCidrs => "service-cidrs",
             Map::NodePortIps => "nodeport-ips",
-            Map::Affinity(id, pool) => return write!(f, "affinity-{}-{id}", pool_name(*pool)),
-            Map::AffinityPort(id, pool) => return write!(f, "affinity-{}-port-{id}", pool_name(*pool)),
+            Map::Affinity(id) => return write!(f, "affinity-{id}"),
+            Map::Slots(id, pool) => return write!(f, "slots-{}-{id}", pool_name(*pool)),
+            Map::Members(id, pool) => return write!(f, "members-{}-{id}", pool_name(*pool)),
         })
     }
 }
@@ -238,10 +223,11 @@ impl FromStr for Map {
         }
         let (head, id) = split_id(name).ok_or(UnknownName)?;
         match head {
-            "affinity-cluster" => Ok(Map::Affinity(id, PoolKind::Cluster)),
-            "affinity-local" => Ok(Map::Affinity(id, PoolKind::Local)),
-            "affinity-cluster-port" => Ok(Map::AffinityPort(id, PoolKind::Cluster)),
-            "affinity-local-port" => Ok(Map::AffinityPort(id, PoolKind::Local)),
+            "affinity" => Ok(Map::Affinity(id)),
+            "slots-cluster" => Ok(Map::Slots(id, PoolKind::Cluster)),
+            "slots-local" => Ok(Map::Slots(id, PoolKind::Local)),
+            "members-cluster" => Ok(Map::Members(id, PoolKind::Cluster)),
+            "members-local" => Ok(Map::Members(id, PoolKind::Local)),
             _ => Err(UnknownName),
         }
     }
@@ -274,16 +260,6 @@ pub enum Stickiness {
     ShortCircuit,
 }
 
-/// In which maps a Service port with session affinity notes a client's endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Learner {
-    /// In those of this pool.
-    Pool(PoolKind),
-    /// In those of both, for frontends with a short circuit. A client that is not a pod gets local endpoints there,
-    /// and keeps the one it got when it turns to the ClusterIP.
-    Both,
-}
-
 /// A chain of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Chain {
@@ -295,18 +271,14 @@ pub enum Chain {
     External(Side, u32),
     /// Pods and the node go through the short circuit, everybody else gets one of so many local endpoints.
     Local(Side, u32),
-    /// Sends a known client to the endpoint it had before.
-    Sticky(AffinityId, Side, Stickiness),
-    /// Notes which endpoint a client got.
-    Learn(AffinityId, Learner),
+    /// Sends a client to the endpoint it had before, or to a random one that is noted.
+    Sticky(AffinityId, Stickiness),
     /// Sends pods and the node to the cluster's endpoints.
     ShortCircuit(Side),
     /// Refuses with an ICMP port unreachable.
     Refuse,
     /// Looks up where a new connection goes.
     Dispatch,
-    /// Looks up who learns the endpoint of a new connection.
-    Learning,
     /// Looks up what becomes of new connections that got no endpoint.
     Verdicts,
     /// The same for node ports.
@@ -335,10 +307,8 @@ pub enum Base {
     FilterOutput,
     /// Masquerading.
     NatPostrouting,
-    /// Learning where endpoints are in the host network.
-    LearnInput,
-    /// Learning, before masquerading.
-    LearnPostrouting,
+    /// Gives packets back the priority that session affinity took, before masquerading.
+    AffinityPostrouting,
 }
 
 impl Base {
@@ -355,9 +325,6 @@ impl Base {
     /// Those that are there only where a frontend has source ranges.
     pub const GUARDS: [Base; 2] = [Base::GuardPrerouting, Base::GuardOutput];
 
-    /// Those that are there only where a frontend has session affinity.
-    pub const LEARNERS: [Base; 2] = [Base::LearnInput, Base::LearnPostrouting];
-
     fn name(self) -> &'static str {
         match self {
             Base::GuardPrerouting => "guard-prerouting",
@@ -368,8 +335,7 @@ impl Base {
             Base::FilterForward => "filter-forward",
             Base::FilterOutput => "filter-output",
             Base::NatPostrouting => "nat-postrouting",
-            Base::LearnInput => "learn-input",
-            Base::LearnPostrouting => "learn-postrouting",
+            Base::AffinityPostrouting => "affinity-postrouting",
         }
     }
 }
@@ -397,13 +363,7 @@ impl Chain {
     /// Whether every ruleset has it; the others are made on demand and go when nothing names them any more.
     pub fn is_constant(self) -> bool {
         match self {
-            Chain::Pick(..)
-            | Chain::Cluster(..)
-            | Chain::External(..)
-            | Chain::Local(..)
-            | Chain::Sticky(..)
-            | Chain::Learn(..)
-            | Chain::Learning => false,
+            Chain::Pick(..) | Chain::Cluster(..) | Chain::External(..) | Chain::Local(..) | Chain::Sticky(..) => false,
             Chain::Base(base) => Base::ALWAYS.contains(&base),
             _ => true,
         }
@@ -457,13 +417,10 @@ impl fmt::Display for Chain {
             Chain::Cluster(PoolKind::Local, n) => write!(f, "cluster-local-{n}"),
             Chain::External(side, n) => write!(f, "{side}external-{n}"),
             Chain::Local(side, n) => write!(f, "{side}local-{n}"),
-            Chain::Sticky(id, side, stickiness) => write!(f, "{side}{}-{id}", stickiness.name()),
-            Chain::Learn(id, Learner::Pool(pool)) => write!(f, "learn-{}-{id}", pool_name(pool)),
-            Chain::Learn(id, Learner::Both) => write!(f, "learn-both-{id}"),
+            Chain::Sticky(id, stickiness) => write!(f, "{}-{id}", stickiness.name()),
             Chain::ShortCircuit(side) => write!(f, "{side}short-circuit"),
             Chain::Refuse => f.write_str("refuse"),
             Chain::Dispatch => f.write_str("dispatch"),
-            Chain::Learning => f.write_str("learning"),
             Chain::Verdicts => f.write_str("verdicts"),
             Chain::NodePortVerdicts => f.write_str("nodeport-verdicts"),
             Chain::Base(base) => f.write_str(base.name()),
@@ -475,7 +432,7 @@ impl FromStr for Chain {
     type Err = UnknownName;
 
     fn from_str(name: &str) -> Result<Chain, UnknownName> {
-        let on_demand = Base::GUARDS.into_iter().chain(Base::LEARNERS).map(Chain::Base).chain([Chain::Learning]);
+        let on_demand = Base::GUARDS.into_iter().chain([Base::AffinityPostrouting]).map(Chain::Base);
         if let Some(chain) = Chain::constant().chain(on_demand).find(|chain| chain.name() == name) {
             return Ok(chain);
         }
@@ -483,16 +440,9 @@ impl FromStr for Chain {
             Some(rest) => (Side::NodePort, rest),
             None => (Side::Address, name),
         };
-        if let Some((head, id)) = split_id(rest) {
-            if let Some(stickiness) = Stickiness::ALL.into_iter().find(|stickiness| stickiness.name() == head) {
-                return Ok(Chain::Sticky(id, side, stickiness));
-            }
-            return match (side, head) {
-                (Side::Address, "learn-cluster") => Ok(Chain::Learn(id, Learner::Pool(PoolKind::Cluster))),
-                (Side::Address, "learn-local") => Ok(Chain::Learn(id, Learner::Pool(PoolKind::Local))),
-                (Side::Address, "learn-both") => Ok(Chain::Learn(id, Learner::Both)),
-                _ => Err(UnknownName),
-            };
+        if let (Side::Address, Some((head, id))) = (side, split_id(rest)) {
+            let stickiness = Stickiness::ALL.into_iter().find(|stickiness| stickiness.name() == head);
+            return stickiness.map(|stickiness| Chain::Sticky(id, stickiness)).ok_or(UnknownName);
         }
         let (head, number) = rest.rsplit_once('-').ok_or(UnknownName)?;
         let number: u32 = number.parse().map_err(|_| UnknownName)?;
@@ -535,27 +485,33 @@ mod tests {
     fn every_name_is_read_back_as_what_it_was_written_from() {
         let id = AffinityId::new(&PortName::new(&ServiceKey::new("default", "dns"), "dns"), Protocol::Udp);
         let pools = [PoolKind::Cluster, PoolKind::Local];
-        let mut chains: Vec<Chain> = Chain::constant().chain([Chain::Learning]).collect();
-        chains.extend(Base::GUARDS.into_iter().chain(Base::LEARNERS).map(Chain::Base));
+        let mut chains: Vec<Chain> = Chain::constant().collect();
+        chains.extend(Base::GUARDS.into_iter().chain([Base::AffinityPostrouting]).map(Chain::Base));
         for side in [Side::Address, Side::NodePort] {
             chains.extend([Chain::External(side, 7), Chain::Local(side, 0)]);
             chains.extend(pools.map(|pool| Chain::Pick(side, pool, 3)));
-            chains.extend(Stickiness::ALL.map(|stickiness| Chain::Sticky(id, side, stickiness)));
         }
-        chains.push(Chain::Learn(id, Learner::Both));
-        for pool in pools {
-            chains.extend([Chain::Cluster(pool, 3), Chain::Learn(id, Learner::Pool(pool))]);
-        }
+        chains.extend(Stickiness::ALL.map(|stickiness| Chain::Sticky(id, stickiness)));
+        chains.extend(pools.map(|pool| Chain::Cluster(pool, 3)));
         for chain in &chains {
             assert_eq!(chain.name().parse(), Ok(*chain), "{chain}");
         }
         let names: std::collections::BTreeSet<_> = chains.iter().map(|c| c.name()).collect();
         assert_eq!(names.len(), chains.len(), "two chains share a name");
-        let affinity = pools.into_iter().flat_map(|p| [Map::Affinity(id, p), Map::AffinityPort(id, p)]);
+        let of_pools = pools.into_iter().flat_map(|p| [Map::Slots(id, p), Map::Members(id, p)]);
+        let affinity = of_pools.chain([Map::Affinity(id)]);
         for map in Map::CONSTANT.into_iter().chain(affinity) {
             assert_eq!(map.name().parse(), Ok(map), "{map}");
         }
-        for foreign in ["", "pick-", "pick-x", "frob-3", "sticky-cluster-xyz", "nodeport-"] {
+        for foreign in [
+            "",
+            "pick-",
+            "pick-x",
+            "frob-3",
+            "sticky-cluster-xyz",
+            "nodeport-",
+            "nodeport-sticky-pick-0123456789abcdef",
+        ] {
             assert_eq!(foreign.parse::<Chain>(), Err(UnknownName), "{foreign:?}");
         }
     }

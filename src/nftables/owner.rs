@@ -1,11 +1,11 @@
 //! Whose an element is.
 
 use super::element::Key;
-use super::maps;
 use super::names::Map;
 use super::read::typed_element;
 use super::rule::nf_family;
 use super::state::State;
+use super::{lower, maps};
 use crate::netlink::model::{self, Op};
 use crate::netlink::{Blame, CommitError};
 use crate::objects::Family;
@@ -36,10 +36,15 @@ pub fn subject_of_refusal(ops: &[Op], what: &Blame) -> Option<String> {
     Some(format!("{verb} element {key} {preposition} {} {} {} {map}", maps::keyword(map), set.family.name(), set.table))
 }
 
-/// The Service port that an element belongs to: as its comment says, or else the one that has its frontend.
+/// The Service port that an element belongs to: as its comment or its map's name says, or else the one that has its
+/// frontend.
 pub fn of_element(state: &State, family: Family, map: Map, element: &model::Element) -> Option<PortName> {
     if let Some(comment) = &element.comment {
         return Some(PortName::parse(comment));
+    }
+    if let Map::Affinity(id) | Map::Slots(id, _) | Map::Members(id, _) = map {
+        let is_of = |port: &&PortPlan| lower::affinity(port).is_some_and(|(of, _)| of == id);
+        return state.ports().filter(|port| port.id.family == family).find(is_of).map(|port| port.id.name.clone());
     }
     let key = typed_element(map, family, element)?.key;
     state.ports().filter(|port| port.id.family == family).find(|port| has(port, key)).map(|port| port.id.name.clone())
@@ -59,5 +64,7 @@ fn has(port: &PortPlan, key: Key) -> bool {
         }
         Key::Address(ip) => port.frontends.iter().any(|frontend| frontend.address.ip() == Some(ip)),
         Key::Pair(ip) => port.cluster.iter().chain(&port.local).any(|endpoint| endpoint.ip == ip),
+        // in maps whose name says whose they are
+        Key::Slot(_) | Key::Number(_) => false,
     }
 }

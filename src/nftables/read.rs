@@ -101,7 +101,7 @@ impl Found {
         let set = set_ref(self.family, map);
         if ranges::RANGE_SETS.contains(&map) {
             self.ranges.insert(map, connection.elements(&set)?);
-        } else if !matches!(map, Map::Affinity(..) | Map::AffinityPort(..)) {
+        } else if !matches!(map, Map::Affinity(_)) {
             let begin = self.elements.len();
             let mut typing = Typing { map, family: self.family, typed: &mut self.elements, begin, alien: Vec::new() };
             connection.for_each_element(&set, &mut typing)?;
@@ -156,12 +156,12 @@ impl Found {
     fn timeouts(&self, structure: &Structure) -> BTreeMap<AffinityId, u32> {
         let mut timeouts = BTreeMap::new();
         for chain in &structure.chains {
-            let Chain::Learn(id, _) = chain else { continue };
+            let Some(id) = decode::affinity_id(*chain) else { continue };
             let seconds = self.rules_of(*chain).iter().flatten().find_map(|expr| match expr {
                 Expr::Dynset { timeout_ms: Some(ms), .. } => u32::try_from(ms / 1000).ok(),
                 _ => None,
             });
-            timeouts.extend(seconds.map(|seconds| (*id, seconds)));
+            timeouts.extend(seconds.map(|seconds| (id, seconds)));
         }
         timeouts
     }
@@ -186,11 +186,12 @@ impl Structure {
             draft.op(Op::DeleteElements { set: set_ref(family, map), elements });
         }
         let ports = decode::ports(family, &elements, &found.timeouts(self));
+        let mut numbers = decode::numbers(&elements, first_number());
         let mut tables = Tables { exists: true, ..Tables::default() };
         tables.chains = self.chains.iter().map(|chain| (*chain, 0)).collect();
         for (&map, &size) in &self.maps {
-            if let Map::Affinity(id, _) | Map::AffinityPort(id, _) = map {
-                let rules = AffinityRules { protocol: crate::objects::Protocol::Tcp, seconds: 0 };
+            if let Map::Affinity(id) | Map::Slots(id, _) | Map::Members(id, _) = map {
+                let rules = AffinityRules { protocol: crate::objects::Protocol::Tcp, seconds: 0, cluster: 0, local: 0 };
                 tables.affinity.entry(id).or_insert(AffinityTables { rules, maps: BTreeSet::new() }).maps.insert(map);
             } else if let Some(fill) = tables.fill.get_mut(map).filter(|_| maps::is_sized(map)) {
                 *fill = Fill { used: 0, size: size.unwrap_or(u32::MAX) };
@@ -198,12 +199,13 @@ impl Structure {
         }
         let mut expected = Vec::with_capacity(elements.len());
         for port in &ports {
-            if let Some((id, rules)) = lower::affinity(port)
-                && let Some(affinity) = tables.affinity.get_mut(&id)
-            {
-                affinity.rules = rules;
+            if let Some((id, rules)) = lower::affinity(port) {
+                if let Some(affinity) = tables.affinity.get_mut(&id) {
+                    affinity.rules = rules;
+                }
+                state.numbers.insert(port.id.clone(), numbers.remove(&id).unwrap_or_default());
             }
-            expected.extend(lower::own_elements(port));
+            expected.extend(lower::own_elements(port, state.numbers_of(port)));
             lower::for_each_shared(port, &mut |shared| {
                 let users = tables.shared.entry(shared).or_default();
                 *users += 1;
@@ -233,10 +235,12 @@ impl Structure {
     /// The Service ports in use whose affinity maps hold another number of clients than the plan says.
     fn affinity_of_other_size(&self, node: &NodePlan, tables: &Tables) -> BTreeSet<AffinityId> {
         let declared = |size: Option<u32>| size.unwrap_or(maps::AFFINITY_CLIENTS);
-        let differs =
-            |map: &Map| self.maps.get(map).is_some_and(|size| declared(*size) != declared(node.affinity_clients));
+        let differs = |id: AffinityId| {
+            let size = self.maps.get(&Map::Affinity(id));
+            size.is_some_and(|size| declared(*size) != declared(node.affinity_clients))
+        };
         let in_use = tables.affinity.iter().filter(|(_, affinity)| affinity.rules.seconds > 0);
-        in_use.filter(|(_, affinity)| affinity.maps.iter().any(differs)).map(|(id, _)| *id).collect()
+        in_use.map(|(id, _)| *id).filter(|id| differs(*id)).collect()
     }
 
     /// Rules that are not as they should be, but for those that are made again with the maps that they use.
@@ -265,6 +269,13 @@ impl Structure {
             }
         }
     }
+}
+
+/// From where numbers of endpoints go on. Which ones were given before only the one who gave them knew, and clients may
+/// remember any of them: seconds pass more quickly than endpoints come.
+fn first_number() -> u32 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |time| time.as_secs() as u32)
 }
 
 /// Reads elements as they come in.
@@ -297,7 +308,7 @@ pub fn typed_element(map: Map, family: Family, element: &model::Element) -> Opti
     Some(Element {
         map,
         key: Key::from_bytes(map, family, &element.key, element.key_end.as_deref().map(|end| &end[..]))?,
-        value: Value::from_wire(family, &element.data)?,
+        value: Value::from_wire(map, family, &element.data)?,
         owner: element.comment.as_deref().map(PortName::parse),
     })
 }

@@ -6,6 +6,7 @@
 use std::fmt::Write;
 
 use super::names::{Chain, Map, TABLE};
+use super::numbers::{PREFIX, PREFIX_MASK};
 use crate::netlink::model::{self, Bytes, Data, Expr, NfFamily, Register};
 use crate::objects::{Family, Protocol};
 
@@ -38,14 +39,12 @@ pub fn ip_word(family: Family) -> &'static str {
 mod nft {
     pub const NETWORK_HEADER: u32 = 1;
     pub const TRANSPORT_HEADER: u32 = 2;
+    pub const META_PRIORITY: u32 = 2;
     pub const META_MARK: u32 = 3;
     pub const META_IIFNAME: u32 = 6;
     pub const META_L4PROTO: u32 = 16;
     pub const CT_STATE: u32 = 0;
     pub const CT_STATUS: u32 = 2;
-    pub const CT_PROTO_DST: u32 = 12;
-    pub const CT_DST_IP: u32 = 20;
-    pub const CT_DST_IP6: u32 = 22;
     pub const CMP_EQ: u32 = 0;
     pub const CMP_NEQ: u32 = 1;
     pub const FIB_ADDRTYPE: u32 = 3;
@@ -54,6 +53,7 @@ mod nft {
     pub const NUMGEN_RANDOM: u32 = 1;
     pub const DNAT: u32 = 1;
     pub const DYNSET_UPDATE: u32 = 1;
+    pub const DYNSET_DELETE: u32 = 2;
     pub const HTON: u32 = 1;
     pub const REJECT_ICMP: u32 = 0;
     /// `RTN_LOCAL` of `rtnetlink.h`.
@@ -156,33 +156,6 @@ impl RuleBuilder {
         self
     }
 
-    /// The same by what the connection's first packet was sent to, before DNAT. nft wants to know the protocol.
-    pub fn original_vmap(mut self, protocol: Protocol, map: Map, with_address: bool) -> Self {
-        self = self.l4proto(protocol);
-        let ip = ip_word(self.family);
-        let mut word = 0;
-        if with_address {
-            let key = if self.family == Family::V4 { nft::CT_DST_IP } else { nft::CT_DST_IP6 };
-            self.exprs.push(Expr::Ct { dreg: register(0), key, direction: Some(0) });
-            word = self.words();
-        }
-        self.exprs.push(Expr::MetaLoad { dreg: register(word), key: nft::META_L4PROTO });
-        self.exprs.push(Expr::Ct { dreg: register(word + 1), key: nft::CT_PROTO_DST, direction: Some(0) });
-        self.lookup(0, map, Some(0), false);
-        let address = if with_address { format!("ct original {ip} daddr . ") } else { String::new() };
-        self.say(format!("{address}meta l4proto . ct original proto-dst vmap @{map}"));
-        self
-    }
-
-    /// The connection's first packet was sent to an address that is not in the set, before DNAT.
-    pub fn original_destination_not_in(mut self, set: Map) -> Self {
-        let key = if self.family == Family::V4 { nft::CT_DST_IP } else { nft::CT_DST_IP6 };
-        self.exprs.push(Expr::Ct { dreg: 1, key, direction: Some(0) });
-        self.lookup(0, set, None, true);
-        self.say(format!("ct original {} daddr != @{set}", ip_word(self.family)));
-        self
-    }
-
     /// `meta l4proto tcp`.
     pub fn l4proto(mut self, protocol: Protocol) -> Self {
         self.exprs.push(Expr::MetaLoad { dreg: 1, key: nft::META_L4PROTO });
@@ -204,16 +177,12 @@ impl RuleBuilder {
         self
     }
 
-    /// DNAT to the endpoint that the client had before: its address from one map, its port from another, since nft
-    /// 1.0.6 aborts on IPv6 rules that learn both into one.
-    pub fn dnat_to_learned(mut self, address: Map, port: Map) -> Self {
-        let ip = ip_word(self.family);
-        self.address(true, 0);
-        self.lookup(0, address, Some(1), false);
-        self.address(true, 4);
-        self.lookup(4, port, Some(2), false);
-        self.dnat(1, 2);
-        self.say(format!("dnat to {ip} saddr map @{address}:{ip} saddr map @{port}"));
+    /// DNAT to the endpoint whose number is the packet's priority.
+    pub fn dnat_to_member(mut self, members: Map) -> Self {
+        self.load_priority(0);
+        self.lookup(0, members, Some(1), false);
+        self.dnat(1, register(self.words()));
+        self.say(format!("dnat {} to meta priority map @{members}", ip_word(self.family)));
         self
     }
 
@@ -229,27 +198,78 @@ impl RuleBuilder {
         });
     }
 
-    /// `update @map { saddr timeout … : daddr }` into the one, `: th dport` into the other.
-    pub fn learn(mut self, address: Map, port: Map, seconds: u32) -> Self {
-        let ip = ip_word(self.family);
-        let timeout = duration(seconds);
-        for (map, value) in [(address, format!("{ip} daddr")), (port, String::from("th dport"))] {
-            self.address(true, 0);
-            if map == address {
-                self.address(false, 4)
-            } else {
-                self.dport(4)
-            }
-            self.exprs.push(Expr::Dynset {
-                op: nft::DYNSET_UPDATE,
-                set: map.name(),
-                sreg_key: 1,
-                sreg_data: Some(2),
-                timeout_ms: Some(u64::from(seconds) * 1000),
-            });
-            self.say(format!("update @{map} {{ {ip} saddr timeout {timeout} : {value} }}"));
-        }
+    fn load_priority(&mut self, word: u32) {
+        self.exprs.push(Expr::MetaLoad { dreg: register(word), key: nft::META_PRIORITY });
+    }
+
+    fn set_priority(&mut self) {
+        self.exprs.push(Expr::MetaSet { sreg: 1, key: nft::META_PRIORITY });
+    }
+
+    /// The packet has no priority from here on.
+    pub fn without_priority(mut self) -> Self {
+        self.exprs.push(Expr::Immediate { dreg: 1, data: Data::Value(Bytes::from_slice(&0u32.to_ne_bytes())) });
+        self.set_priority();
+        self.say("meta priority set none");
         self
+    }
+
+    /// The packet's priority becomes the number that is noted for the client.
+    pub fn priority_of_client(mut self, affinity: Map) -> Self {
+        self.address(true, 0);
+        self.lookup(0, affinity, Some(1), false);
+        self.set_priority();
+        self.say(format!("meta priority set {} saddr map @{affinity}", ip_word(self.family)));
+        self
+    }
+
+    /// The packet's priority becomes the number in a random one of so many slots.
+    pub fn priority_of_slot(mut self, slots: Map, count: u32) -> Self {
+        self.exprs.push(Expr::Numgen { dreg: 1, modulus: count, kind: nft::NUMGEN_RANDOM, offset: 0 });
+        self.lookup(0, slots, Some(1), false);
+        self.set_priority();
+        self.say(format!("meta priority set numgen random mod {count} map @{slots}"));
+        self
+    }
+
+    /// The packet has some priority.
+    pub fn has_priority(mut self) -> Self {
+        self.load_priority(0);
+        self.compare(nft::CMP_NEQ, &0u32.to_ne_bytes());
+        self.say("meta priority != none");
+        self
+    }
+
+    /// The packet's priority is the number of an endpoint.
+    pub fn has_number(mut self) -> Self {
+        self.load_priority(0);
+        self.exprs.push(bitwise(PREFIX_MASK, 0));
+        self.compare(nft::CMP_EQ, &PREFIX.to_ne_bytes());
+        let [mask, prefix] = [PREFIX_MASK, PREFIX].map(|number| number >> 16);
+        self.say(format!("meta priority & {mask:x}:0 == {prefix:x}:0"));
+        self
+    }
+
+    /// Notes the packet's priority for the client, or has what is noted live on.
+    pub fn note_client(mut self, affinity: Map, seconds: u32) -> Self {
+        let timeout = duration(seconds);
+        self.client(nft::DYNSET_UPDATE, affinity, Some(u64::from(seconds) * 1000));
+        let ip = ip_word(self.family);
+        self.say(format!("update @{affinity} {{ {ip} saddr timeout {timeout} : meta priority }}"));
+        self
+    }
+
+    /// Forgets the client.
+    pub fn forget_client(mut self, affinity: Map) -> Self {
+        self.client(nft::DYNSET_DELETE, affinity, None);
+        self.say(format!("delete @{affinity} {{ {} saddr : meta priority }}", ip_word(self.family)));
+        self
+    }
+
+    fn client(&mut self, op: u32, affinity: Map, timeout_ms: Option<u64>) {
+        self.address(true, 0);
+        self.load_priority(4);
+        self.exprs.push(Expr::Dynset { op, set: affinity.name(), sreg_key: 1, sreg_data: Some(2), timeout_ms });
     }
 
     /// `daddr @set`.
@@ -440,11 +460,6 @@ impl RuleBuilder {
     /// `drop`.
     pub fn drop(self) -> Self {
         self.verdict(model::Verdict::Drop, "drop")
-    }
-
-    /// `return`.
-    pub fn leave(self) -> Self {
-        self.verdict(model::Verdict::Return, "return")
     }
 
     /// `jump chain`.

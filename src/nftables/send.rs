@@ -63,29 +63,20 @@ pub fn one(connection: &mut Connection, mut transaction: Transaction, applied: &
     let carried = clients::carried(connection, &transaction.carry, &transaction.ops)?;
     transaction.ops.extend(carried);
     counts::carry(connection, &transaction.counts, &mut transaction.ops)?;
-    let forget = std::mem::take(&mut transaction.forget);
     let retime = std::mem::take(&mut transaction.retime);
     let planned = transaction.ops.len();
     let mut attempt = 1;
     loop {
-        // an entry may expire between reading and deleting it: then the transaction is refused, and made again
-        let learned = if attempt <= 3 { clients::changes(connection, &forget, &retime)? } else { Vec::new() };
+        // an entry may go between reading and deleting it: then the transaction is refused, and made again
+        let learned = if attempt <= 3 { clients::retime(connection, &retime)? } else { Vec::new() };
         transaction.ops.truncate(planned);
         let retry = !learned.is_empty();
         transaction.ops.extend(learned);
         match commit(connection, &transaction.ops, applied) {
             Err(error) if retry && error.is_about_something_missing() => attempt += 1,
-            other => break other?,
+            other => return other,
         }
     }
-    // packets that were under way while the transaction was committed may have been learned since
-    for _ in 0..3 {
-        let late = clients::of_endpoints(connection, &forget)?;
-        if late.is_empty() || commit(connection, &late, applied).is_ok() {
-            break;
-        }
-    }
-    Ok(())
 }
 
 fn commit(connection: &mut Connection, ops: &[Op], applied: &mut Applied) -> Result<(), Failure> {

@@ -4,6 +4,7 @@
 //! (elements, rules) follows from it, so that it is small: a plan's worth of memory, not a copy of the kernel's.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
@@ -12,17 +13,20 @@ use super::chains::{self, AffinityRules, Chains};
 use super::element::{Element, Shared};
 use super::lower;
 use super::names::{AffinityId, Base, Chain, Map, PerMap};
+use super::numbers::Numbers;
 use super::ports::Ports;
-use super::transaction::{Content, Draft, Forget, Transaction};
+use super::transaction::{Content, Draft, Transaction};
 use super::{maps, ranges};
 use crate::objects::Family;
-use crate::plan::{NodePlan, PlanChange, PoolKind, PortId, PortPlan, assign};
+use crate::plan::{NodePlan, PlanChange, PortId, PortPlan, assign};
 
 /// What is programmed, in both families.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     pub(super) node: NodePlan,
     pub(super) ports: Ports,
+    /// The numbers of the endpoints of Service ports with session affinity.
+    pub(super) numbers: HashMap<PortId, Numbers>,
     pub(super) v4: Tables,
     pub(super) v6: Tables,
     /// The families whose tables have to be made again, since a map has no room for what is coming.
@@ -87,6 +91,12 @@ impl State {
     /// The node's plan as it is programmed.
     pub fn node(&self) -> &NodePlan {
         &self.node
+    }
+
+    /// The numbers of a Service port's endpoints; none where it has no session affinity.
+    pub(super) fn numbers_of(&self, port: &PortPlan) -> &Numbers {
+        static NONE: LazyLock<Numbers> = LazyLock::new(Numbers::default);
+        self.numbers.get(&port.id).unwrap_or(&NONE)
     }
 
     pub(super) fn tables(&self, family: Family) -> &Tables {
@@ -169,7 +179,6 @@ impl State {
             if let Some(old) = &old {
                 port.cluster = assign(&old.cluster, port.cluster);
                 port.local = assign(&old.local, port.local);
-                forget_clients(old, &port, &mut draft);
             }
             if outgrown.contains(&port.id.family) {
                 touched.insert(port.id.clone());
@@ -221,6 +230,9 @@ impl State {
     /// Replaces a Service port by its successor; both are of the same family.
     fn replace_port(&mut self, node: &NodePlan, old: Option<&PortPlan>, new: Option<&PortPlan>, draft: &mut Draft) {
         let Some(family) = old.or(new).map(|port| port.id.family) else { return };
+        let before = old.map(|port| lower::own_elements(port, self.numbers_of(port))).unwrap_or_default();
+        self.number(old, new);
+        let numbers = new.map(|port| self.numbers_of(port).clone()).unwrap_or_default();
         let tables = self.tables_mut(family);
         let writer = Chains { family, node };
         let affinity = new.and_then(lower::affinity);
@@ -235,12 +247,12 @@ impl State {
         }
         let rules = affinity.map(|(_, rules)| rules);
         match (old, new) {
-            (None, Some(new)) => lower::for_each_own_element(new, &mut |element| {
+            (None, Some(new)) => lower::for_each_own_element(new, &numbers, &mut |element| {
                 tables.add_element(element, rules, &writer, draft);
             }),
             _ => {
-                let own = |port: Option<&PortPlan>| port.map(lower::own_elements).unwrap_or_default();
-                let (deleted, added) = difference(own(old), own(new));
+                let after = new.map(|port| lower::own_elements(port, &numbers)).unwrap_or_default();
+                let (deleted, added) = difference(before, after);
                 for element in deleted {
                     tables.count_element(&element, false);
                     draft.delete_element(family, element);
@@ -249,6 +261,14 @@ impl State {
             }
         }
         tables.replace_shared(family, old, new, draft);
+    }
+
+    /// Numbers the endpoints of a Service port with session affinity. One with another protocol has no clients yet.
+    fn number(&mut self, old: Option<&PortPlan>, new: Option<&PortPlan>) {
+        match new.filter(|port| port.affinity.is_some()) {
+            Some(new) => self.numbers.entry(new.id.clone()).or_default().follow(new),
+            None => drop(old.and_then(|port| self.numbers.remove(&port.id))),
+        }
     }
 
     /// Sees to it that every map has room for what is coming, before anything of it is sent: a map that has not is to
@@ -334,7 +354,8 @@ impl Tables {
 
     /// Deletes the table. What rules learned and counted is carried over to the one that is made in its place.
     fn clear(&mut self, family: Family, draft: &mut Draft) {
-        for map in self.affinity.values().flat_map(|affinity| &affinity.maps) {
+        for map in self.affinity.values().flat_map(|affinity| &affinity.maps).filter(|m| matches!(m, Map::Affinity(_)))
+        {
             draft.carry(family, *map);
         }
         for map in Map::CONSTANT.into_iter().filter(|map| maps::counts(*map)) {
@@ -374,7 +395,7 @@ impl Tables {
     /// Makes the maps of these Service ports again, with the size that the plan says now. Clients are carried over.
     pub(super) fn resize_affinity(&self, ids: &BTreeSet<AffinityId>, writer: &Chains<'_>, draft: &mut Draft) {
         let family = writer.family;
-        let of_ids = |map: &Map| matches!(map, Map::Affinity(id, _) | Map::AffinityPort(id, _) if ids.contains(id));
+        let of_ids = |map: &Map| matches!(map, Map::Affinity(id) if ids.contains(id));
         let users = |chain: &&Chain| chains::affinity_maps_of(**chain).iter().any(of_ids);
         let users: Vec<Chain> = self.chains.keys().filter(users).copied().collect();
         users.iter().for_each(|chain| draft.empty_chain(family, *chain));
@@ -389,34 +410,35 @@ impl Tables {
     /// What the rules of an affinity chain follow from.
     pub(super) fn affinity_rules(&self, chain: Chain) -> Option<AffinityRules> {
         match chain {
-            Chain::Sticky(id, ..) | Chain::Learn(id, _) => self.affinity.get(&id).map(|affinity| affinity.rules),
+            Chain::Sticky(id, _) => self.affinity.get(&id).map(|affinity| affinity.rules),
             _ => None,
         }
     }
 
-    /// Rewrites the chains of a Service port whose timeout was edited, and has what was learned live for as long as it
-    /// would if it had been learned under the new timeout (behaviour row D8).
+    /// Rewrites those chains of a Service port that say something else now. Where its timeout was edited, what was learned
+    /// lives for as long as it would if it had been learned under the new one (behaviour row D8).
     fn change_affinity(&mut self, id: AffinityId, rules: AffinityRules, writer: &Chains<'_>, draft: &mut Draft) {
         let Some(affinity) = self.affinity.get_mut(&id) else { return };
-        if affinity.rules == rules {
+        let before = std::mem::replace(&mut affinity.rules, rules);
+        if before == rules {
             return;
         }
-        if affinity.rules.seconds != rules.seconds {
-            affinity.maps.iter().for_each(|map| draft.retime(writer.family, *map, rules.seconds));
+        if before.seconds != rules.seconds && affinity.maps.contains(&Map::Affinity(id)) {
+            draft.retime(writer.family, Map::Affinity(id), rules.seconds);
         }
-        affinity.rules = rules;
-        for &chain in self.chains.keys() {
-            if matches!(chain, Chain::Learn(of, _) | Chain::Sticky(of, ..) if of == id) {
-                draft.set_rules(writer.family, chain, writer.rules(chain, Some(rules)), true);
+        for &chain in self.chains.keys().filter(|chain| matches!(chain, Chain::Sticky(of, _) if *of == id)) {
+            let wanted = writer.rules(chain, Some(rules));
+            if wanted != writer.rules(chain, Some(before)) {
+                draft.set_rules(writer.family, chain, wanted, true);
             }
         }
     }
 
-    /// Forgets all clients of a Service port that has no affinity any more (behaviour row D7). The maps stay for a
-    /// while, and nobody would take out of them what leaves the pools meanwhile.
+    /// Forgets all clients of a Service port that has no affinity any more (behaviour row D7): the map stays for a while,
+    /// and numbers begin again.
     fn forget_all_clients(&self, family: Family, id: AffinityId, draft: &mut Draft) {
-        for map in self.affinity.get(&id).into_iter().flat_map(|affinity| &affinity.maps) {
-            draft.empty_map(family, *map);
+        if self.affinity.get(&id).is_some_and(|affinity| affinity.maps.contains(&Map::Affinity(id))) {
+            draft.empty_map(family, Map::Affinity(id));
         }
     }
 
@@ -443,11 +465,15 @@ impl Tables {
         for needed in chains::references(chain) {
             self.make_chain(needed, affinity, writer, draft);
         }
-        if let (Chain::Sticky(id, ..) | Chain::Learn(id, _), Some(rules)) = (chain, affinity) {
+        if let (Chain::Sticky(id, _), Some(rules)) = (chain, affinity) {
             let tables = self.affinity.entry(id).or_insert(AffinityTables { rules, maps: BTreeSet::new() });
             for map in chains::affinity_maps_of(chain) {
                 if tables.maps.insert(map) {
-                    draft.need_map(writer.family, map, writer.node.affinity_clients);
+                    draft.need_map(
+                        writer.family,
+                        map,
+                        writer.node.affinity_clients.filter(|_| map == Map::Affinity(id)),
+                    );
                 }
             }
         }
@@ -525,7 +551,6 @@ impl Tables {
 fn bases_for(map: Map) -> &'static [Base] {
     match map {
         Map::Firewalled => &Base::GUARDS,
-        Map::Learn | Map::NodePortLearn => &Base::LEARNERS,
         _ => &[],
     }
 }
@@ -555,19 +580,6 @@ pub fn difference(mut old: Vec<Element>, mut new: Vec<Element>) -> (Vec<Element>
     }
     added.extend(new);
     (deleted, added)
-}
-
-/// Notes which clients have to be forgotten: those of endpoints that left a pool (behaviour row D4).
-fn forget_clients(old: &PortPlan, new: &PortPlan, draft: &mut Draft) {
-    let (Some((id, _)), true) = (lower::affinity(old), new.affinity.is_some()) else { return };
-    for pool in [PoolKind::Cluster, PoolKind::Local] {
-        let stays: HashSet<_> = new.pool(pool).iter().map(|e| (e.ip, e.port)).collect();
-        let endpoints: Vec<_> =
-            old.pool(pool).iter().map(|e| (e.ip, e.port)).filter(|place| !stays.contains(place)).collect();
-        if !endpoints.is_empty() {
-            draft.forget(Forget { family: old.id.family, id, pool, endpoints });
-        }
-    }
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ fn write_table(state: &State, family: Family, out: &mut impl Write) -> io::Resul
     for map in Map::CONSTANT.into_iter().chain(affinity) {
         writeln!(out, "\n\t{} {map} {{", maps::keyword(map))?;
         let size = match map {
-            Map::Affinity(..) | Map::AffinityPort(..) => state.node.affinity_clients,
+            Map::Affinity(_) => state.node.affinity_clients,
             _ => tables.fill.get(map).map(|fill| fill.size).filter(|_| maps::is_sized(map)),
         };
         for line in maps::to_text(map, family, size) {
@@ -75,7 +75,7 @@ fn write_table(state: &State, family: Family, out: &mut impl Write) -> io::Resul
 fn elements(state: &State, family: Family) -> BTreeMap<Map, Vec<Element>> {
     let mut all: BTreeMap<Map, Vec<Element>> = BTreeMap::new();
     for port in state.ports().filter(|port| port.id.family == family) {
-        for element in lower::own_elements(port) {
+        for element in lower::own_elements(port, state.numbers_of(port)) {
             all.entry(element.map).or_default().push(element);
         }
     }

@@ -1,18 +1,17 @@
 //! A transaction in the making, and what is sent.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use hashbrown::HashMap;
 use ipnet::IpNet;
 
 use super::element::Element;
-use super::names::{AffinityId, Chain, Map, PerMap, TABLE};
+use super::names::{Chain, Map, PerMap, TABLE};
 use super::rule::{Rule, nf_family};
 use super::{chains, lower, maps, ranges};
 use crate::netlink::model::{self, ChainRef, Op, SetRef};
 use crate::objects::Family;
-use crate::plan::{PoolKind, PortPlan};
+use crate::plan::PortPlan;
 
 /// The comment of the table.
 pub const TABLE_COMMENT: &str = "svcmap: Kubernetes Services as maps";
@@ -22,28 +21,13 @@ pub const TABLE_COMMENT: &str = "svcmap: Kubernetes Services as maps";
 pub struct Transaction {
     /// The changes, in the order in which they are sent.
     pub ops: Vec<Op>,
-    /// Clients that have to be forgotten with it. Who they are only the kernel knows: the entries are read and their
-    /// deletion joins [`Transaction::ops`] when the transaction is sent.
-    pub forget: Vec<Forget>,
-    /// Affinity maps whose entries get another timeout with it, read and replaced in the same way.
+    /// Affinity maps whose entries get another timeout with it. Which they are only the kernel knows: they are read, and
+    /// their replacement joins [`Transaction::ops`] when the transaction is sent.
     pub retime: Vec<Retime>,
     /// Maps whose learned entries have to be carried over, since the transaction makes their table again.
     pub carry: Vec<SetRef>,
     /// Sets whose counts have to be carried over, for the same reason.
     pub counts: Vec<SetRef>,
-}
-
-/// Endpoints whose clients have to be forgotten, of one pool of one Service port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Forget {
-    /// The family.
-    pub family: Family,
-    /// The Service port.
-    pub id: AffinityId,
-    /// The pool.
-    pub pool: PoolKind,
-    /// The endpoints that left it.
-    pub endpoints: Vec<(IpAddr, u16)>,
 }
 
 /// An affinity map of a Service port whose timeout was edited.
@@ -105,16 +89,38 @@ pub(super) struct Draft {
     /// packets to those before it.
     maps: BTreeMap<(Family, Map), Option<u32>>,
     chains: BTreeMap<(Family, Chain), Vec<Rule>>,
-    deleted: [PerMap<Vec<model::Element>>; 2],
-    added: [PerMap<Vec<model::Element>>; 2],
+    deleted: [Elements; 2],
+    added: [Elements; 2],
     unused: Vec<Op>,
-    forget: Vec<Forget>,
     retime: Vec<Retime>,
     carry: Vec<SetRef>,
     counts: Vec<SetRef>,
     content: Content,
     /// The names of chains that elements lead to: few chains, many elements.
     names: HashMap<Chain, model::Name>,
+}
+
+/// Elements by map.
+#[derive(Debug, Default)]
+struct Elements {
+    constant: PerMap<Vec<model::Element>>,
+    /// Of maps that belong to one Service port.
+    others: BTreeMap<Map, Vec<model::Element>>,
+}
+
+impl Elements {
+    fn of(&mut self, map: Map) -> &mut Vec<model::Element> {
+        match self.constant.get_mut(map) {
+            Some(elements) => elements,
+            None => self.others.entry(map).or_default(),
+        }
+    }
+
+    /// The maps that there are elements of, in order.
+    fn take(self) -> impl Iterator<Item = (Map, Vec<model::Element>)> {
+        let constant = self.constant.into_pairs();
+        self.others.into_iter().chain(constant).filter(|(_, elements)| !elements.is_empty())
+    }
 }
 
 /// Which of the elements that are added a transaction takes.
@@ -152,22 +158,16 @@ impl Draft {
             ops.push(add_chain(family, chain));
             ops.extend(rules.iter().map(|rule| Op::AddRule(rule.to_wire(chain, family))));
         }
-        for (family, mut maps) in Family::BOTH.into_iter().zip(self.deleted) {
-            let lists = maps.iter_mut().filter(|(_, elements)| !elements.is_empty());
-            ops.extend(lists.map(|(map, elements)| Op::DeleteElements {
-                set: set_ref(family, map),
-                elements: std::mem::take(elements),
-            }));
+        for (family, deleted) in Family::BOTH.into_iter().zip(self.deleted) {
+            let lists = deleted.take().map(|(map, elements)| (set_ref(family, map), elements));
+            ops.extend(lists.map(|(set, elements)| Op::DeleteElements { set, elements }));
         }
-        for (family, mut maps) in Family::BOTH.into_iter().zip(self.added) {
-            let lists = maps.iter_mut().filter(|(_, elements)| !elements.is_empty());
-            ops.extend(lists.map(|(map, elements)| Op::AddElements {
-                set: set_ref(family, map),
-                elements: std::mem::take(elements),
-            }));
+        for (family, added) in Family::BOTH.into_iter().zip(self.added) {
+            let lists = added.take().map(|(map, elements)| (set_ref(family, map), elements));
+            ops.extend(lists.map(|(set, elements)| Op::AddElements { set, elements }));
         }
         ops.extend(self.unused);
-        Transaction { ops, forget: self.forget, retime: self.retime, carry: self.carry, counts: self.counts }
+        Transaction { ops, retime: self.retime, carry: self.carry, counts: self.counts }
     }
 
     /// An operation that comes before the elements.
@@ -248,7 +248,7 @@ impl Draft {
         let mut counts: [PerMap<isize>; 2] = Default::default();
         ports.for_each(|port| lower::count(port, 1, &mut counts[port.id.family as usize]));
         for (added, counts) in self.added.iter_mut().zip(&counts) {
-            for ((map, elements), (_, count)) in added.iter_mut().zip(counts.iter()) {
+            for ((map, elements), (_, count)) in added.constant.iter_mut().zip(counts.iter()) {
                 if self.content.admits(map) {
                     elements.reserve_exact(count.unsigned_abs());
                 }
@@ -257,9 +257,7 @@ impl Draft {
     }
 
     pub(super) fn delete_element(&mut self, family: Family, element: Element) {
-        if let Some(elements) = self.deleted[family as usize].get_mut(element.map) {
-            elements.push(element.to_wire(Chain::name));
-        }
+        self.deleted[family as usize].of(element.map).push(element.to_wire(Chain::name));
     }
 
     pub(super) fn add_element(&mut self, family: Family, element: Element) {
@@ -267,9 +265,8 @@ impl Draft {
             return;
         }
         let names = &mut self.names;
-        if let Some(elements) = self.added[family as usize].get_mut(element.map) {
-            elements.push(element.to_wire(|chain| names.entry(chain).or_insert_with(|| chain.name()).clone()));
-        }
+        let wire = element.to_wire(|chain| names.entry(chain).or_insert_with(|| chain.name()).clone());
+        self.added[family as usize].of(element.map).push(wire);
     }
 
     /// Chains may send packets to each other: all of them are emptied before the first is deleted.
@@ -280,10 +277,6 @@ impl Draft {
 
     pub(super) fn delete_map(&mut self, family: Family, map: Map) {
         self.unused.push(Op::DeleteSet(set_ref(family, map)));
-    }
-
-    pub(super) fn forget(&mut self, forget: Forget) {
-        self.forget.push(forget);
     }
 
     pub(super) fn retime(&mut self, family: Family, map: Map, seconds: u32) {

@@ -32,6 +32,8 @@ pub(super) struct Flight {
     pub source_port: Option<u16>,
     pub destination: SocketAddr,
     pub mark: u32,
+    /// None where nothing is known of it: the sender may have set it, or the kernel from other fields.
+    pub priority: Option<u32>,
     pub incoming: Interface,
     pub outgoing: Interface,
     pub tracking: Tracking,
@@ -86,6 +88,7 @@ impl Flight {
             source_port,
             destination,
             mark: 0,
+            priority: None,
             incoming: match origin {
                 Origin::Node => Interface::None,
                 Origin::Interface(name) => Interface::Named(name.clone()),

@@ -76,6 +76,7 @@ pub(super) fn meta(flight: &Flight, node: &Node, key: u32) -> Loaded {
     match key {
         meta_key::PROTOCOL => bytes(if flight.family == NfFamily::IPV4 { &[0x08, 0x00] } else { &[0x86, 0xdd] }),
         meta_key::MARK => number(flight.mark),
+        meta_key::PRIORITY => flight.priority.map_or(Loaded::Value(Key::unknown(4)), number),
         meta_key::IIF => interface_index(&flight.incoming, node),
         meta_key::OIF => interface_index(&flight.outgoing, node),
         meta_key::IIFNAME => interface_name(&flight.incoming),

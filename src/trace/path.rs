@@ -72,6 +72,7 @@ impl Path<'_> {
 
     fn passes_on(&mut self, mut flight: Flight) -> Result<(), Refusal> {
         flight.outgoing = self.outgoing(&flight)?;
+        flight.priority = None; // made anew from the type of service (`ip_forward`)
         for flight in self.pass(Hook::Forward, flight)? {
             for flight in self.pass(Hook::Postrouting, flight)? {
                 self.deliver(flight);

@@ -245,8 +245,18 @@ impl RuleRun<'_> {
                 progress.flight.mark = mark;
                 self.act(progress, Event::Mark(mark));
             }
+            // where a packet goes depends on it only where rules look at it
+            meta_key::PRIORITY => {
+                let sure = progress.doubt.is_none();
+                progress.flight.priority = progress
+                    .registers
+                    .load(sreg, 4)
+                    .known()
+                    .filter(|_| sure)
+                    .map(|bytes| u32::from_ne_bytes(bytes[..].try_into().expect("four bytes were asked for")));
+            }
             // these say nothing about where a packet goes
-            meta_key::NFTRACE | meta_key::PRIORITY | meta_key::SECMARK => {}
+            meta_key::NFTRACE | meta_key::SECMARK => {}
             _ => return Err(self.refusal(Unknown::Expression(describe(expr)))),
         }
         Ok(Flow::On)

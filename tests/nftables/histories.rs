@@ -10,7 +10,9 @@
 //! - **Chains and maps that nothing leads to** are kept for a while (`State::collect`). Until they are collected, the
 //!   old node may have more; none of those that both have may differ. From then on it must not.
 //! - **Order** of chains, maps and elements is that in which they were made, and means nothing. That of rules does.
-//! - **Learned clients** are the history's own: they are compared with those that it should have kept.
+//! - **Numbers** of endpoints with session affinity are a matter of history, too.
+//! - **Learned clients** are the history's own: the endpoints that they are sent to are compared with those that it should
+//!   have kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -30,11 +32,11 @@ use svcmap::lab::Namespace;
 use svcmap::netlink::model::{Bytes, Data, Element, NfFamily, Op, Set, SetRef, set_flags};
 use svcmap::netlink::{CodecKind, Connection};
 use svcmap::nftables::differences;
-use svcmap::nftables::maps::affinity_maps;
-use svcmap::nftables::names::{AffinityId, TABLE};
+use svcmap::nftables::element::Value;
+use svcmap::nftables::names::{AffinityId, Chain, Map, TABLE};
 use svcmap::nftables::program::{Programmer, SyncError};
 use svcmap::objects::Family;
-use svcmap::plan::{PoolKind, PortPlan};
+use svcmap::plan::PortPlan;
 use svcmap::tracker::Tracker;
 
 /// How many steps all histories have together, and one of them at most.
@@ -191,7 +193,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Drops the clients that need not be known any more: the endpoint left the pool.
+    /// Drops the clients that must not be sent to their endpoint any more, also if it comes back: it left.
     fn forget(&mut self) {
         let known: BTreeSet<(Place, Bytes)> = self.programmer.state().ports().flat_map(places).collect();
         self.clients
@@ -205,12 +207,10 @@ impl<'a> Node<'a> {
         let mut ports: Vec<PortPlan> = self.programmer.state().ports().cloned().collect();
         ports.sort_by(|a, b| a.id.cmp(&b.id));
         let all: Vec<_> = ports.iter().flat_map(places).collect();
-        // the address and the port stand side by side
-        let pairs: Vec<_> = all.chunks(2).collect();
-        if pairs.is_empty() {
-            return;
-        }
-        for ((family, map, _), data) in *index.get(&pairs) {
+        if !all.is_empty() {
+            let (place, endpoint) = index.get(&all);
+            let (family, map, _) = place;
+            let number = Seen::read(&mut self.connection).number(place, endpoint);
             let key: Bytes = if *family == NfFamily::IPV4 {
                 Bytes::from_slice(&[192, 0, 2, client])
             } else {
@@ -219,13 +219,12 @@ impl<'a> Node<'a> {
             let set = SetRef { family: *family, table: TABLE.into(), name: map.as_str().into() };
             let place = (*family, map.clone(), key.clone());
             let element = Element { key, ..Element::default() };
-            if self.clients.contains_key(&place) {
-                let gone = Op::DeleteElements { set: set.clone(), elements: vec![element.clone()] };
-                self.connection.commit(&[gone]).unwrap();
-            }
-            let element = Element { data: Data::Value(data.clone()), timeout_ms: Some(3_600_000), ..element };
+            // it may be noted with a number that leads nowhere: then rules forget it first, too
+            let gone = Op::DeleteElements { set: set.clone(), elements: vec![element.clone()] };
+            let _ = self.connection.commit(&[gone]);
+            let element = Element { data: Data::Value(number), timeout_ms: Some(3_600_000), ..element };
             self.connection.commit(&[Op::AddElements { set, elements: vec![element] }]).unwrap();
-            self.clients.insert(place, data.clone());
+            self.clients.insert(place, endpoint.clone());
         }
     }
 
@@ -330,22 +329,20 @@ impl<'a> Node<'a> {
     }
 }
 
-/// Where clients of a port may be noted, for each of its endpoints: the address, and then the port. The client is left
-/// out.
+/// Where clients of a port may be noted, for each of its endpoints. The client is left out.
 fn places(port: &PortPlan) -> impl Iterator<Item = (Place, Bytes)> + '_ {
     let family = if port.id.family == Family::V4 { NfFamily::IPV4 } else { NfFamily::IPV6 };
-    let id = AffinityId::new(&port.id.name, port.protocol);
-    let pools = [PoolKind::Cluster, PoolKind::Local].into_iter().filter(|_| port.affinity.is_some());
-    pools.flat_map(move |pool| {
-        let [addresses, ports] = affinity_maps(id, pool).map(|map| (family, map.name().to_string(), Bytes::new()));
-        port.pool(pool).iter().flat_map(move |endpoint| {
-            let address = match endpoint.ip {
-                std::net::IpAddr::V4(ip) => Bytes::from_slice(&ip.octets()),
-                std::net::IpAddr::V6(ip) => Bytes::from_slice(&ip.octets()),
+    let map = Map::Affinity(AffinityId::new(&port.id.name, port.protocol)).name().to_string();
+    let endpoints = port.cluster.iter().chain(&port.local).filter(|_| port.affinity.is_some());
+    let places: BTreeSet<(Place, Bytes)> = endpoints
+        .map(|endpoint| {
+            let Data::Value(data) = Value::Endpoint(endpoint.ip, endpoint.port).to_wire(Chain::name) else {
+                panic!("{endpoint:?} is an address and a port")
             };
-            [(addresses.clone(), address), (ports.clone(), Bytes::from_slice(&endpoint.port.to_be_bytes()))]
+            ((family, map.clone(), Bytes::new()), data)
         })
-    })
+        .collect();
+    places.into_iter()
 }
 
 /// Another node, on which every proxy is the first.
@@ -443,7 +440,7 @@ netns_test! {
             node.step(&Step::Objects(Box::new(history::Step::Take))).unwrap();
             node.check(&mut fresh).unwrap_or_else(|error| panic!("{protocol}: {error}"));
             node.step(&Step::Learn(only, 1)).unwrap();
-            assert_eq!(node.clients.len(), 2, "an address and a port");
+            assert_eq!(node.clients.len(), 1);
             node.check(&mut fresh).unwrap();
         }
     }

@@ -140,7 +140,7 @@ pub fn sorted(listing: &str) -> String {
 fn sorted_elements(block: &str) -> String {
     let Some((head, rest)) = block.split_once("elements = { ") else { return block.into() };
     let (elements, tail) = rest.split_once(" }").unwrap_or((rest, ""));
-    let mut elements: Vec<&str> = elements.split(",\n").map(str::trim).collect();
+    let mut elements: Vec<&str> = elements.split(',').map(str::trim).collect();
     elements.sort_unstable();
     format!("{head}elements = {{ {} }}{tail}", elements.join(",\n"))
 }

@@ -82,7 +82,7 @@ fn timeout_edited(lab: &mut Lab, stack: Stack) -> Result<()> {
     for seconds in [500, 2000] {
         scene.sync(&[&service(seconds), SLICE])?;
         let learned = learned(&scene)?;
-        ensure!(learned.len() == 40, "20 clients in two maps, seen {}", learned.len());
+        ensure!(learned.len() == 20, "20 clients, seen {}", learned.len());
         let right = |(timeout, left): &(u64, u64)| {
             // learned more than a second ago, and on no machine minutes
             *timeout == seconds * 1000 && *left <= seconds * 1000 - 1200 && *left > seconds * 1000 - 400_000

@@ -74,9 +74,7 @@ fn demo() -> Result<()> {
     let output = Command::new(env!("CARGO_BIN_EXE_svcmap")).args(["demo", "--requests", "40"]).output()?;
     let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     ensure!(output.status.success(), "{}: {errors}\n{said}", output.status);
-    for part in
-        ["map services {", "goto cluster-3", "chain pick-3 {", "map affinity-cluster-", "web-1", "web-2", "web-3"]
-    {
+    for part in ["map services {", "goto cluster-3", "chain pick-3 {", "map affinity-", "web-1", "web-2", "web-3"] {
         ensure!(said.contains(part), "no {part:?} in\n{said}");
     }
     ensure!(said.ends_with("\n400 of 400 requests were answered by an endpoint of their Service.\n"), "{said}");
