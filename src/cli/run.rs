@@ -1,7 +1,7 @@
 //! `svcmap run`: the daemon.
 
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{Sender, channel};
 
@@ -9,10 +9,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing_subscriber::EnvFilter;
 
 use super::cleanup::remove_all;
-use super::input::{cluster, configuration};
+use super::input::cluster;
 use super::mode::Programmed;
-use super::output::Failure;
-use crate::config::{Effective, KubeProxyConfiguration, ProxyFlags};
+use super::output::{Failure, warn};
+use crate::config::{Effective, KubeProxyConfiguration, Logging, ProxyFlags, effective};
 use crate::conntrack::Cleaner;
 use crate::leftovers::{self, Report};
 use crate::netlink::CodecKind;
@@ -40,12 +40,15 @@ pub struct Args {
     /// with -f)
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     remove_kube_proxy: Option<bool>,
-    /// How log lines look
-    #[arg(long, value_enum, default_value_t)]
-    log_format: LogFormat,
-    /// What is logged: a level, or levels by module
-    #[arg(long, value_name = "FILTER", env = "SVCMAP_LOG", default_value = "info")]
-    log: String,
+    /// Write the effective configuration to this file, and end
+    #[arg(long, value_name = "FILE")]
+    write_config_to: Option<PathBuf>,
+    /// How log lines look (default: text, unless the configuration says json)
+    #[arg(long, value_enum)]
+    log_format: Option<LogFormat>,
+    /// What is logged: a level, or levels by module (default: info, or as kube-proxy's -v says)
+    #[arg(long, value_name = "FILTER", env = "SVCMAP_LOG")]
+    log: Option<String>,
     /// What writes the netlink messages: native, or libnftnl where it was built in
     #[arg(long, value_name = "CODEC", default_value_t)]
     codec: CodecKind,
@@ -56,10 +59,9 @@ pub struct Args {
 }
 
 /// `--log-format`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum LogFormat {
     /// For people.
-    #[default]
     Text,
     /// One JSON object a line.
     Json,
@@ -76,11 +78,20 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     args.mode.check()?;
-    start_log(args)?;
-    let Effective { configuration, proxy, healthz, metrics, .. } = configuration(&args.proxy)?;
     if args.cleanup {
         return remove_all();
     }
+    let effective = effective(&args.proxy).map_err(|error| Failure::Input(error.to_string()))?;
+    let Effective { configuration, proxy, healthz, metrics, warnings } = effective;
+    if let Some(path) = &args.write_config_to {
+        warnings.iter().for_each(warn);
+        let written = std::fs::write(path, configuration.to_yaml());
+        return written
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| Failure::Fatal(format!("{}: {error}", path.display())));
+    }
+    start_log(args, &configuration.logging)?;
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     if args.init_only {
         set_up_host(&configuration);
         return Ok(ExitCode::SUCCESS);
@@ -160,16 +171,26 @@ fn stop_on_signals(sender: Sender<Event>) -> std::io::Result<()> {
     Ok(())
 }
 
-fn start_log(args: &Args) -> Result<(), Failure> {
+/// The level that kube-proxy's `-v` comes to: up to 3 is for operators, 4 and 5 for those who look for something.
+fn level(verbosity: i32) -> &'static str {
+    match verbosity {
+        ..=3 => "info",
+        4..=5 => "debug",
+        _ => "trace",
+    }
+}
+
+fn start_log(args: &Args, logging: &Logging) -> Result<(), Failure> {
     // kube would report each failed attempt as an error; what becomes of them is reported by the cluster source
-    let directives = format!("kube_client=off,{}", args.log);
-    let filter =
-        EnvFilter::try_new(directives).map_err(|error| Failure::Input(format!("--log {}: {error}", args.log)))?;
+    let wanted = args.log.as_deref().unwrap_or_else(|| level(logging.verbosity));
+    let directives = format!("kube_client=off,{wanted}");
+    let filter = EnvFilter::try_new(directives).map_err(|error| Failure::Input(format!("--log {wanted}: {error}")))?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
-    match args.log_format {
+    let format = if logging.format == "json" { LogFormat::Json } else { LogFormat::Text };
+    match args.log_format.unwrap_or(format) {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().init(),
     }

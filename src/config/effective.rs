@@ -1,16 +1,15 @@
 //! What holds in the end: the file, the flags, and what the host says of itself.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use crate::objects::parse_address;
 
 use super::file::{KubeProxyConfiguration, MODE};
 use super::flags::ProxyFlags;
 use super::validate::{FieldError, validate};
-use super::{ProxyConfig, host};
+use super::{ProxyConfig, fields, host};
 
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +30,9 @@ pub enum ConfigError {
         /// The field, or the line, and what is wrong.
         message: String,
     },
+    /// The value of a flag is none of its field's.
+    #[error("{0}")]
+    Flag(String),
     /// Fields that cannot be what they are.
     #[error("{}", listed(.0))]
     Invalid(Vec<FieldError>),
@@ -71,9 +73,11 @@ pub fn effective(flags: &ProxyFlags) -> Result<Effective, ConfigError> {
         Some(path) => read(path)?,
         None => KubeProxyConfiguration::default(),
     };
-    let mut warnings = flags.apply(&mut configuration);
+    let mut warnings = flags.apply(&mut configuration).map_err(ConfigError::Flag)?;
+    warnings.extend(fields::warnings(&configuration));
+    fields::carry_over(&mut configuration);
+    listen_on_the_family_of_the_node(&mut configuration);
     let meaning = validate(&configuration).map_err(ConfigError::Invalid)?;
-    warnings.extend(not_acted_on(&configuration));
     MODE.clone_into(&mut configuration.mode);
     let node_name = match configuration.hostname_override.trim() {
         "" => host::name().map_err(ConfigError::NoName)?,
@@ -86,6 +90,7 @@ pub fn effective(flags: &ProxyFlags) -> Result<Effective, ConfigError> {
     let proxy = ProxyConfig {
         node_name,
         node_ips,
+        bind_address: meaning.bind_address,
         cluster_cidrs: meaning.cluster_cidrs,
         detect_local: meaning.detect_local,
         masquerade_all: configuration.nftables.masquerade_all,
@@ -99,58 +104,16 @@ pub fn effective(flags: &ProxyFlags) -> Result<Effective, ConfigError> {
     Ok(Effective { configuration, proxy, healthz: meaning.healthz, metrics: meaning.metrics, warnings })
 }
 
+/// As kube-proxy has it, the default address for metrics is of the family that `bindAddress` is of. That for health is of both
+/// families anyway.
+fn listen_on_the_family_of_the_node(configuration: &mut KubeProxyConfiguration) {
+    let is_v6 = parse_address(&configuration.bind_address).is_some_and(|address| address.is_ipv6());
+    if is_v6 && configuration.metrics_bind_address == KubeProxyConfiguration::default().metrics_bind_address {
+        "[::1]:10249".clone_into(&mut configuration.metrics_bind_address);
+    }
+}
+
 fn read(path: &Path) -> Result<KubeProxyConfiguration, ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable { path: path.into(), source })?;
     KubeProxyConfiguration::parse(&text).map_err(|message| ConfigError::Syntax { path: path.into(), message })
-}
-
-/// The fields, and groups of fields, that are acted on.
-const ACTED_ON: [&str; 18] = [
-    "apiVersion",
-    "kind",
-    "clientConnection.kubeconfig",
-    "clientConnection.qps",
-    "clientConnection.burst",
-    "hostnameOverride",
-    "detectLocalMode",
-    "detectLocal",
-    "clusterCIDR",
-    "nodePortAddresses",
-    "nftables.masquerade",
-    "nftables.syncPeriod",
-    "nftables.minSyncPeriod",
-    "healthzBindAddress",
-    "metricsBindAddress",
-    "bindAddressHardFail",
-    "oomScoreAdj",
-    "conntrack",
-];
-
-/// A warning for each field that is not at its default and that nothing acts on.
-fn not_acted_on(configuration: &KubeProxyConfiguration) -> Vec<String> {
-    let value = |configuration| serde_json::to_value(configuration).expect("a configuration is plain data");
-    let mut changed = BTreeSet::new();
-    collect_changes(&value(configuration), &value(&KubeProxyConfiguration::default()), String::new(), &mut changed);
-    changed.retain(|field| !ACTED_ON.iter().any(|acted_on| field.starts_with(acted_on)));
-    let warning = |field: String| match field.as_str() {
-        "mode" => format!("mode: {} is not available, the rules are made for {MODE}", configuration.mode),
-        _ => format!("{field} is set, but nothing acts on it"),
-    };
-    changed.into_iter().map(warning).collect()
-}
-
-/// The paths of the fields that differ.
-fn collect_changes(value: &Value, default: &Value, path: String, changed: &mut BTreeSet<String>) {
-    match (value, default) {
-        (Value::Object(fields), Value::Object(defaults)) => {
-            for (name, field) in fields {
-                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                collect_changes(field, defaults.get(name).unwrap_or(&Value::Null), path, changed);
-            }
-        }
-        _ if value != default => {
-            changed.insert(path);
-        }
-        _ => {}
-    }
 }

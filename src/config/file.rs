@@ -105,7 +105,7 @@ group! {
         logging: Logging = Logging::default(),
         /// The name of the node; empty for the host's name.
         hostname_override: String = String::new(),
-        /// What the node's primary address is held for.
+        /// The node's primary address, in the place of the Node's own; 0.0.0.0 and :: stand for none.
         bind_address: String = "0.0.0.0".into(),
         /// Where health is told.
         healthz_bind_address: String = "0.0.0.0:10256".into(),
@@ -117,8 +117,8 @@ group! {
         enable_profiling: bool = false,
         /// Show metrics that this release hid.
         show_hidden_metrics_for_version: String = String::new(),
-        /// Which sort of rules is made.
-        mode: String = MODE.into(),
+        /// Which sort of rules is made; empty for kube-proxy's default, which is iptables.
+        mode: String = String::new(),
         /// For the mode iptables.
         iptables: Iptables = Iptables::default(),
         /// For the mode ipvs.

@@ -1,6 +1,6 @@
 //! The flags that kube-proxy has too, with its names and meanings.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use crate::objects::{parse_address, parse_network};
 
 use super::GoDuration;
+use super::by_field::FieldFlags;
 use super::file::{ClientConnection, KubeProxyConfiguration};
 
 /// The flags that say where the cluster is and what Services mean on this node.
@@ -74,7 +75,7 @@ pub struct ProxyFlags {
 
     /// Serve node ports on 127.0.0.1 too, for the node itself; sets net.ipv4.conf.all.route_localnet. A prefix of
     /// 127.0.0.0/8 in --nodeport-addresses asks for the same
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, alias = "iptables-localhost-nodeports", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub localhost_nodeports: Option<bool>,
 
     /// Leave connections alone that find no endpoint behind an external IP or a load balancer's, instead of refusing or
@@ -94,6 +95,10 @@ pub struct ProxyFlags {
     /// Those that are about the process and its host.
     #[command(flatten)]
     pub daemon: DaemonFlags,
+
+    /// Those that are another way to write a field of the configuration.
+    #[command(flatten)]
+    pub by_field: FieldFlags,
 }
 
 /// Those of kube-proxy's flags that are about the process and its host; only the daemon acts on them.
@@ -107,6 +112,22 @@ pub struct DaemonFlags {
     /// Where metrics and the status page are served; empty for nowhere (default: 127.0.0.1:10249)
     #[arg(long, value_name = "IP:PORT")]
     pub metrics_bind_address: Option<String>,
+
+    /// The port of the former, where it names none; 0 for nowhere
+    #[arg(long, value_name = "PORT", hide = true)]
+    pub healthz_port: Option<u16>,
+
+    /// The port of the latter, where it names none; 0 for nowhere
+    #[arg(long, value_name = "PORT", hide = true)]
+    pub metrics_port: Option<u16>,
+
+    /// Where kube-proxy's libraries find the machine's identity; nobody asks for it here
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub boot_id_file: Option<String>,
+
+    /// The same
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub machine_id_file: Option<String>,
 
     /// Take one of these two that cannot be had as a reason to stop, instead of trying again
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -161,7 +182,10 @@ fn network(text: &str) -> Result<IpNet, String> {
 impl ProxyFlags {
     /// Puts the flags into the configuration. Where that comes from a file, only those that win over a file; the
     /// others that were given are named in the warnings.
-    pub(super) fn apply(&self, configuration: &mut KubeProxyConfiguration) -> Vec<String> {
+    ///
+    /// # Errors
+    /// A message that names a flag whose value is none of its field's.
+    pub(super) fn apply(&self, configuration: &mut KubeProxyConfiguration) -> Result<Vec<String>, String> {
         if let Some(name) = &self.hostname_override {
             configuration.hostname_override.clone_from(name);
         }
@@ -183,7 +207,9 @@ impl ProxyFlags {
         let addresses = (!self.nodeport_addresses.is_empty()).then(|| self.nodeport_addresses.clone());
         fields.set("nodeport-addresses", &mut configuration.node_port_addresses, addresses);
         self.daemon.apply(configuration, &mut fields);
-        fields.ignored
+        let mut warnings = fields.ignored;
+        warnings.extend(self.by_field.apply(configuration, self.config.is_some())?);
+        Ok(warnings)
     }
 
     /// The same for the way to the API server.
@@ -208,11 +234,39 @@ impl ProxyFlags {
     }
 }
 
+/// An address with the port that a deprecated flag gives, unless it names another than the default itself; none for port 0.
+fn with_port(address: &str, port: u16) -> String {
+    let defaults = [
+        KubeProxyConfiguration::default().healthz_bind_address,
+        KubeProxyConfiguration::default().metrics_bind_address,
+    ];
+    match address.parse::<SocketAddr>() {
+        _ if port == 0 => String::new(),
+        Ok(full) if defaults.contains(&full.to_string()) => SocketAddr::new(full.ip(), port).to_string(),
+        Ok(full) => full.to_string(),
+        Err(_) => address.parse::<IpAddr>().map_or(address.into(), |ip| SocketAddr::new(ip, port).to_string()),
+    }
+}
+
 impl DaemonFlags {
     fn apply(&self, configuration: &mut KubeProxyConfiguration, fields: &mut Fields) {
         let c = configuration;
         fields.set("healthz-bind-address", &mut c.healthz_bind_address, self.healthz_bind_address.clone());
         fields.set("metrics-bind-address", &mut c.metrics_bind_address, self.metrics_bind_address.clone());
+        let (healthz, metrics) = (c.healthz_bind_address.clone(), c.metrics_bind_address.clone());
+        fields.set(
+            "healthz-port",
+            &mut c.healthz_bind_address,
+            self.healthz_port.map(|port| with_port(&healthz, port)),
+        );
+        fields.set(
+            "metrics-port",
+            &mut c.metrics_bind_address,
+            self.metrics_port.map(|port| with_port(&metrics, port)),
+        );
+        let nobody_asks = |flag| format!("--{flag} is given, and has no effect: nobody asks for it");
+        fields.ignored.extend(self.boot_id_file.as_ref().map(|_| nobody_asks("boot-id-file")));
+        fields.ignored.extend(self.machine_id_file.as_ref().map(|_| nobody_asks("machine-id-file")));
         fields.set("bind-address-hard-fail", &mut c.bind_address_hard_fail, self.bind_address_hard_fail);
         fields.set("oom-score-adj", &mut c.oom_score_adj, self.oom_score_adj);
         let c = &mut c.conntrack;

@@ -1,7 +1,9 @@
 //! What the operator configured.
 
+mod by_field;
 mod duration;
 mod effective;
+mod fields;
 mod file;
 mod flags;
 pub(crate) mod host;
@@ -52,6 +54,8 @@ pub struct ProxyConfig {
     pub node_name: String,
     /// `--node-ip`, or the addresses of the network namespace; used where no Node object tells.
     pub node_ips: Vec<IpAddr>,
+    /// `bindAddress`, if it is an address: that of the node in its family, whatever the Node object says (row J10).
+    pub bind_address: Option<IpAddr>,
     /// `clusterCIDR`, split at commas.
     pub cluster_cidrs: Vec<IpNet>,
     /// `detectLocalMode`.
@@ -77,6 +81,7 @@ impl Default for ProxyConfig {
         ProxyConfig {
             node_name: String::new(),
             node_ips: Vec::new(),
+            bind_address: None,
             cluster_cidrs: Vec::new(),
             detect_local: DetectLocal::default(),
             masquerade_all: false,

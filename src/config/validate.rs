@@ -1,6 +1,6 @@
 //! Which configurations are good, and what is meant by them.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
@@ -15,8 +15,11 @@ const INTERFACE_NAME: usize = 15;
 /// Where health and metrics are told, unless something else is said.
 const HEALTHZ_PORT: u16 = 10256;
 const METRICS_PORT: u16 = 10249;
-/// The modes of kube-proxy on Linux, past ones included.
-const MODES: [&str; 4] = [MODE, "iptables", "ipvs", "userspace"];
+/// The modes of kube-proxy on Linux, past ones included; nothing stands for its default.
+const MODES: [&str; 5] = [MODE, "iptables", "ipvs", "userspace", ""];
+
+/// How a log can look.
+const LOG_FORMATS: [&str; 2] = ["text", "json"];
 
 /// A field that cannot be what it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub struct Meaning {
     pub node_port_addresses: NodePortAddresses,
     /// `nftables.masqueradeBit`.
     pub masquerade_bit: u8,
+    /// `bindAddress`, where it is one.
+    pub bind_address: Option<IpAddr>,
     /// `healthzBindAddress`; none where it is empty.
     pub healthz: Option<SocketAddr>,
     /// `metricsBindAddress`; none where it is empty.
@@ -58,11 +63,12 @@ pub fn validate(configuration: &KubeProxyConfiguration) -> Result<Meaning, Vec<F
     let mut checks = Checks::default();
     checks.numbers(configuration);
     checks.periods(configuration);
-    checks.addresses(configuration);
     checks.require(MODES.contains(&configuration.mode.as_str()), "mode", || {
-        format!("{:?} is none of {}", configuration.mode, MODES.join(", "))
+        format!("{:?} is none of {}", configuration.mode, MODES[..4].join(", "))
     });
+    checks.logging(configuration);
     let meaning = Meaning {
+        bind_address: checks.addresses(configuration),
         cluster_cidrs: checks.cluster_cidrs(&configuration.cluster_cidr),
         detect_local: checks.detect_local(configuration),
         node_port_addresses: checks.node_port_addresses(&configuration.node_port_addresses),
@@ -115,12 +121,22 @@ impl Checks {
         check("nftables", nftables.sync_period, nftables.min_sync_period);
     }
 
-    fn addresses(&mut self, configuration: &KubeProxyConfiguration) {
-        let bind = &configuration.bind_address;
-        self.require(parse_address(bind).is_some(), "bindAddress", || format!("{bind:?} is not an IP address"));
+    /// The node's address, where `bindAddress` says one.
+    fn addresses(&mut self, configuration: &KubeProxyConfiguration) -> Option<IpAddr> {
         for (i, cidr) in configuration.ipvs.exclude_cidrs.iter().enumerate() {
             self.network(&format!("ipvs.excludeCIDRs[{i}]"), cidr);
         }
+        let bind = &configuration.bind_address;
+        let address = parse_address(bind);
+        self.require(address.is_some(), "bindAddress", || format!("{bind:?} is not an IP address"));
+        address.filter(|address| !address.is_unspecified())
+    }
+
+    fn logging(&mut self, configuration: &KubeProxyConfiguration) {
+        let format = configuration.logging.format.as_str();
+        self.require(LOG_FORMATS.contains(&format), "logging.format", || {
+            format!("{format:?} is none of {}", LOG_FORMATS.join(", "))
+        });
     }
 
     /// An address to listen on, or none where the field is empty; without a port, with that of kube-proxy.

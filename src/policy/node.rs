@@ -36,15 +36,17 @@ pub fn plan(config: &ProxyConfig, node: Option<&Node>, service_cidrs: &[IpNet]) 
     (plan, warnings)
 }
 
-/// The node's own address of each family: the first that its Node object lists, else the first of the configuration.
+/// The node's own address of each family: `bindAddress`, else the first that its Node object lists, else the first of the
+/// configuration.
 /// Loopback addresses do not count (row F2).
 fn primary_addresses(config: &ProxyConfig, node: Option<&Node>) -> Vec<IpAddr> {
     let listed = node.map_or(&[][..], |node| &node.addresses);
     let known = if listed.is_empty() { &config.node_ips } else { listed };
+    let known: Vec<&IpAddr> = config.bind_address.iter().chain(known).collect();
     let usable = |ip: &&IpAddr| !ip.is_loopback() && !ip.is_unspecified();
     Family::BOTH
         .into_iter()
-        .filter_map(|family| known.iter().filter(usable).find(|ip| ip.family() == family))
+        .filter_map(|family| known.iter().copied().filter(usable).find(|ip| ip.family() == family))
         .copied()
         .collect()
 }
@@ -178,6 +180,9 @@ mod tests {
             let addresses: Vec<IpNet> = plan.node_ips.iter().map(|ip| IpNet::from(*ip)).collect();
             assert_eq!(plan.node_port_addresses, addresses, "primary (row F2)");
         }
+        let bound = ProxyConfig { bind_address: Some("192.168.7.7".parse().unwrap()), ..config() };
+        let seen = plan(&bound, Some(&node(&["192.168.0.2", "2001:db8::1"])), &[]).0.node_ips;
+        assert_eq!(seen.iter().map(IpAddr::to_string).collect::<Vec<_>>(), ["192.168.7.7", "2001:db8::1"], "row J10");
         assert_eq!(plan(&config(), None, &[]).0.node_ips, vec!["198.51.100.1".parse::<IpAddr>().unwrap()]);
         let nothing = ProxyConfig { node_ips: Vec::new(), ..config() };
         assert_eq!(plan(&nothing, None, &[]).1, vec![Warning::NoNodeAddress { node: "n1".into() }]);
