@@ -8,6 +8,7 @@ pub mod cli;
 pub mod compare;
 pub mod config;
 pub mod conntrack;
+pub mod events;
 pub mod explain;
 pub mod iptables;
 pub mod lab;

@@ -14,6 +14,7 @@ mod generate;
 mod input;
 mod mode;
 mod output;
+mod reload;
 mod render;
 mod run;
 mod top;

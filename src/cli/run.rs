@@ -6,19 +6,22 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Sender, channel};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tracing_subscriber::EnvFilter;
 
 use super::cleanup::remove_all;
 use super::input::cluster;
 use super::mode::Programmed;
 use super::output::{Failure, warn};
+use super::reload::{Reload, start_anew};
 use crate::config::{Effective, KubeProxyConfiguration, Logging, ProxyFlags, effective};
 use crate::conntrack::Cleaner;
+use crate::events;
 use crate::leftovers::{self, Report};
 use crate::netlink::CodecKind;
 use crate::nftables::program::Programmer;
 use crate::serve;
-use crate::source::cluster::follow;
+use crate::source::cluster::{Access, Cluster, follow};
 use crate::source::{Watch, watch};
 use crate::sync::{Event, Periods, Runner};
 use crate::sysctl;
@@ -96,6 +99,8 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
         set_up_host(&configuration);
         return Ok(ExitCode::SUCCESS);
     }
+    let (recorder, told) = events::recorder();
+    recorder.record(events::Event::starting());
     let periods = Periods::of(&configuration.nftables);
     let node = proxy.node_name.clone();
     let access = args.files.is_empty().then(|| cluster(&args.proxy, &configuration)).transpose()?;
@@ -104,29 +109,47 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     let cleaner = Cleaner::start().map_err(Failure::Connect)?;
     let (sender, events) = channel();
     stop_on_signals(sender.clone())?;
+    let reload = Reload::default();
+    // standard input cannot be read twice: there, a change waits for the next start
+    if args.files.iter().all(|path| path.as_os_str() != "-") {
+        reload.watch(&args.proxy, &configuration, sender.clone())?;
+    }
     let asked = sender.clone();
     let ask = serve::Ask::new(move |question| asked.send(Event::Question(question)).is_ok());
-    let _cluster = if let Some(access) = access {
-        // the other end is gone only when the process is about to end
-        let tell = move |message| drop(sender.send(Event::Cluster(message)));
-        Some(follow(access, &node, tell).map_err(|error| Failure::Input(error.to_string()))?)
-    } else {
-        let watch = watch(args.files.clone()).map_err(|error| Failure::Input(error.to_string()))?;
-        std::thread::Builder::new().name("forward".into()).spawn(move || forward(&watch, &sender))?;
-        None
-    };
+    let _cluster = follow_input(args, access, &node, told, sender)?;
     // not before connection tracking is there, which the cleaner sees to
     set_up_host(&configuration);
     let hard_fail = configuration.bind_address_hard_fail;
     let (observer, audience) = serve::observer();
-    serve::start(serve::Settings { healthz, metrics, hard_fail, node, configuration }, audience, ask)?;
+    serve::start(serve::Settings { healthz, metrics, hard_fail, node, configuration, recorder }, audience, ask)?;
     let mut runner = Runner::new(Tracker::new(proxy), programmer, cleaner, periods).observed_by(observer);
     if args.remove_kube_proxy.unwrap_or(args.files.is_empty()) {
         runner = runner.when_synced(take_over()?);
     }
     runner.run(&events);
+    if reload.is_due() {
+        match start_anew()? {}
+    }
     tracing::info!("stopped; what is programmed stays");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Has the loop told what the cluster or the manifests say. Without a cluster, nobody reads the Events.
+fn follow_input(
+    args: &Args,
+    access: Option<Access>,
+    node: &str,
+    told: UnboundedReceiver<events::Event>,
+    sender: Sender<Event>,
+) -> Result<Option<Cluster>, Failure> {
+    if let Some(access) = access {
+        // the other end is gone only when the process is about to end
+        let tell = move |message| drop(sender.send(Event::Cluster(message)));
+        return follow(access, node, told, tell).map(Some).map_err(|error| Failure::Input(error.to_string()));
+    }
+    let watch = watch(args.files.clone()).map_err(|error| Failure::Input(error.to_string()))?;
+    std::thread::Builder::new().name("forward".into()).spawn(move || forward(&watch, &sender))?;
+    Ok(None)
 }
 
 /// What the host refuses is said; the daemon does its work all the same (behaviour rows H10, J14).

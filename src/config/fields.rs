@@ -85,10 +85,16 @@ const FIELDS: [(&str, Treatment); 48] = [
 /// A warning for each field that is not at its default and does not do what it says. The configuration's mode is still the one
 /// that it was written for.
 pub fn warnings(configuration: &KubeProxyConfiguration) -> Vec<String> {
+    let changed = changed(configuration, &KubeProxyConfiguration::default());
+    changed.iter().filter_map(|field| warning(field, configuration)).collect()
+}
+
+/// The paths of the fields in which two configurations differ.
+pub fn changed(new: &KubeProxyConfiguration, old: &KubeProxyConfiguration) -> Vec<String> {
     let value = |configuration| serde_json::to_value(configuration).expect("a configuration is plain data");
     let mut changed = BTreeSet::new();
-    collect_changes(&value(configuration), &value(&KubeProxyConfiguration::default()), String::new(), &mut changed);
-    changed.iter().filter_map(|field| warning(field, configuration)).collect()
+    collect_changes(&value(new), &value(old), String::new(), &mut changed);
+    changed.into_iter().collect()
 }
 
 fn warning(field: &str, configuration: &KubeProxyConfiguration) -> Option<String> {

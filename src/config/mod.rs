@@ -15,6 +15,7 @@ use ipnet::IpNet;
 
 pub use duration::{DurationError, GoDuration};
 pub use effective::{ConfigError, Effective, effective};
+pub use fields::changed as changed_fields;
 pub use file::{
     ClientConnection, Conntrack, DetectLocalFields, Iptables, Ipvs, KubeProxyConfiguration, LogOptions, LogRouting,
     Logging, Nftables, VModule, Winkernel,

@@ -15,12 +15,13 @@ use super::health::{Reader, check_answer};
 use super::http::{self, Answer, Handler, Request, Wildcard};
 use super::observer::News;
 use crate::config::host;
+use crate::events::{Event, Recorder};
 use crate::objects::{FamilyOf, ServiceKey};
 use crate::policy::health::HealthCheck;
 
 /// Serves until there can be no more news.
-pub async fn run(mut news: mpsc::UnboundedReceiver<News>, health: Reader) {
-    let mut servers = Servers { health, networks: Vec::new(), servers: BTreeMap::new() };
+pub async fn run(mut news: mpsc::UnboundedReceiver<News>, health: Reader, recorder: Recorder) {
+    let mut servers = Servers { health, recorder, networks: Vec::new(), servers: BTreeMap::new() };
     let mut retry = interval(RETRY);
     retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -36,6 +37,7 @@ pub async fn run(mut news: mpsc::UnboundedReceiver<News>, health: Reader) {
 
 struct Servers {
     health: Reader,
+    recorder: Recorder,
     /// Where node ports are served.
     networks: Vec<IpNet>,
     servers: BTreeMap<ServiceKey, Server>,
@@ -97,14 +99,14 @@ impl Servers {
         for (service, server) in &mut self.servers {
             server.listening.retain(|ip, _| addresses.contains(ip));
             for ip in &addresses {
-                server.listen(*ip, service, &self.health);
+                server.listen(*ip, service, &self.health, &self.recorder);
             }
         }
     }
 }
 
 impl Server {
-    fn listen(&mut self, ip: IpAddr, service: &ServiceKey, health: &Reader) {
+    fn listen(&mut self, ip: IpAddr, service: &ServiceKey, health: &Reader, recorder: &Recorder) {
         let known = self.listening.get(&ip);
         if let Some(Listening::Serving { .. } | Listening::NoSuchFamily) = known {
             return;
@@ -117,7 +119,9 @@ impl Server {
                 match (known, &failed) {
                     (Some(Listening::Failed(known)), Listening::Failed(text)) if known == text => {}
                     (_, Listening::Failed(text)) => {
-                        warn!("Service {service}: health cannot be told on {address}: {text}; trying again");
+                        let note = format!("health cannot be told on {address}: {text}");
+                        warn!("Service {service}: {note}; trying again");
+                        recorder.record(Event::check_failed(service, note));
                     }
                     _ => debug!("Service {service}: health is not told on {address}: {error}"),
                 }

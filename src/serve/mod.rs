@@ -26,6 +26,7 @@ pub use observer::{Audience, Observer, Status, SyncKind, Synced, observer};
 pub use page::{Ask, Question};
 
 use crate::config::KubeProxyConfiguration;
+use crate::events::{Event, Recorder};
 use http::{Handler, Wildcard};
 
 /// The pause before an address that could not be had is tried again (row I12).
@@ -44,6 +45,8 @@ pub struct Settings {
     pub node: String,
     /// The effective configuration.
     pub configuration: KubeProxyConfiguration,
+    /// Takes what the cluster's people should know.
+    pub recorder: Recorder,
 }
 
 impl Settings {
@@ -58,8 +61,8 @@ impl Settings {
 /// # Errors
 /// When an address cannot be had and that is to be fatal, or when there is no thread.
 pub fn start(settings: Settings, audience: Audience, ask: Ask) -> io::Result<()> {
-    let healthz = first_attempt("health", settings.healthz, settings.hard_fail)?;
-    let metrics = first_attempt("metrics", settings.metrics, settings.hard_fail)?;
+    let healthz = first_attempt("health", settings.healthz, &settings, "FailedToStartProxierHealthcheck")?;
+    let metrics = first_attempt("metrics", settings.metrics, &settings, "FailedToStartMetricServer")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     thread::Builder::new()
         .name("serve".into())
@@ -79,25 +82,32 @@ async fn serve(
     let healthz_server = proxy::Healthz::new(health.clone(), figures.clone());
     let metrics_server = proxy::Metrics::new(figures, health.clone(), ask, settings.node, &settings.configuration);
     tokio::select! {
-        () = checks::run(news, health) => {}
+        () = checks::run(news, health, settings.recorder) => {}
         () = serve_at("health", settings.healthz, healthz, healthz_server) => {}
         () = serve_at("metrics", settings.metrics, metrics, metrics_server) => {}
     }
 }
 
-/// Listens, if there is an address. A failure is only said, unless it is to be fatal.
-fn first_attempt(what: &str, address: Option<SocketAddr>, hard_fail: bool) -> io::Result<Option<TcpListener>> {
+/// Listens, if there is an address. A failure is only said, and recorded with this reason, unless it is to be fatal.
+fn first_attempt(
+    what: &str,
+    address: Option<SocketAddr>,
+    settings: &Settings,
+    reason: &'static str,
+) -> io::Result<Option<TcpListener>> {
     let Some(address) = address else { return Ok(None) };
     match http::listen(address, Wildcard::BothFamilies) {
         Ok(listener) => {
             info!("{what} is served on {address}");
             Ok(Some(listener))
         }
-        Err(error) if hard_fail => {
-            Err(io::Error::new(error.kind(), format!("{what} cannot be served on {address}: {error}")))
-        }
         Err(error) => {
-            warn!("{what} cannot be served on {address}: {error}; trying again every {RETRY:?}");
+            let note = format!("{what} cannot be served on {address}: {error}");
+            settings.recorder.record(Event::server_failed(reason, note.clone()));
+            if settings.hard_fail {
+                return Err(io::Error::new(error.kind(), note));
+            }
+            warn!("{note}; trying again every {RETRY:?}");
             Ok(None)
         }
     }

@@ -19,7 +19,7 @@ use ipnet::IpNet;
 use crate::objects::{EndpointSlice, Node, Service, ServiceKey, ServiceType, SliceKey};
 
 pub use manifests::{LoadError, Loaded, display, load, load_text};
-pub use watch::{Watch, watch};
+pub use watch::{Watch, on_change, watch};
 pub use write::{Format, write};
 
 /// Everything that a source knows at one moment.

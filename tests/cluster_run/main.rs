@@ -26,6 +26,7 @@ fn main() -> ExitCode {
     let uncached = Options { flags: vec!["--watch-cache=false".into()], ..Options::default() };
     let trials = vec![
         trial("a_service_lives_and_dies", Options::default(), scenes::a_service_lives_and_dies),
+        trial("events_are_written", Options::default(), scenes::events_are_written),
         trial("two_thousand_services_at_once", Options::default(), scenes::two_thousand_services_at_once),
         trial("the_api_server_is_killed", Options::default(), scenes::the_api_server_is_killed),
         trial("the_history_is_compacted", uncached, scenes::the_history_is_compacted),

@@ -5,7 +5,7 @@ use std::future::Future;
 use anyhow::{Context, Result};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use kube::Client;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use kube::core::Request;
 use serde_json::{Value, json};
@@ -14,6 +14,7 @@ use crate::common::api_server::ApiServer;
 
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
 /// Requests under way at once.
 const AT_ONCE: usize = 32;
 
@@ -38,6 +39,29 @@ impl Objects {
     pub fn create_service(&self, name: &str) -> Result<String> {
         let made = self.runtime.block_on(self.create(SERVICES, service(name)))?;
         made["spec"]["clusterIP"].as_str().map(Into::into).context("it has no address")
+    }
+
+    /// Creates a Service for a load balancer, with a health check port.
+    pub fn create_checked_service(&self, name: &str, health_check_port: u16) -> Result<()> {
+        let mut object = service(name);
+        object["spec"]["type"] = "LoadBalancer".into();
+        object["spec"]["externalTrafficPolicy"] = "Local".into();
+        object["spec"]["healthCheckNodePort"] = health_check_port.into();
+        self.runtime.block_on(self.create(SERVICES, object)).map(drop)
+    }
+
+    /// The Events of the namespace, as `Kind/name reason`.
+    pub fn events(&self) -> Result<Vec<String>> {
+        let request = Request::new(EVENTS).list(&ListParams::default())?;
+        let list: Value = self.runtime.block_on(self.client.request(request))?;
+        let items = list["items"].as_array().context("a list has items")?;
+        let text =
+            |event: &Value, pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
+        let line = |event: &Value| {
+            let (kind, name) = (text(event, "/regarding/kind"), text(event, "/regarding/name"));
+            format!("{kind}/{name} {}", text(event, "/reason"))
+        };
+        Ok(items.iter().map(line).collect())
     }
 
     pub fn create_slice(&self, service: &str, endpoints: &[&str]) -> Result<()> {

@@ -1,5 +1,6 @@
 //! What happens in clusters.
 
+use std::net::TcpListener;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
@@ -43,6 +44,28 @@ pub fn a_service_lives_and_dies(server: &mut ApiServer) -> Result<()> {
         daemon.log().split("latency_ms=").skip(1).map(|rest| first_word(rest).into()).collect();
     println!("from changes of endpoints to their commits, in milliseconds: {}", latencies.join(", "));
     ensure!(latencies.len() == 3, "a slice changed three times: {latencies:?}");
+    Ok(())
+}
+
+/// Of the start, and of a port that somebody else has (rows I8, J15): the API server takes them.
+pub fn events_are_written(server: &mut ApiServer) -> Result<()> {
+    let taken = TcpListener::bind("0.0.0.0:30999")?;
+    let (objects, _daemon) = (Objects::of(server)?, Daemon::start(server)?);
+    objects.create_checked_service("checked", 30999)?;
+    let wanted = ["Node/n1 Starting", "Service/checked FailedToStartServiceHealthcheck"];
+    let mut seen = Vec::new();
+    for _ in 0..600 {
+        seen = objects.events()?;
+        if wanted.iter().all(|event| seen.iter().any(|line| line == event)) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    drop(taken);
+    let ours = |line: &&String| line.contains("n1") || line.contains("checked");
+    let mut ours: Vec<&String> = seen.iter().filter(ours).collect();
+    ours.sort();
+    ensure!(ours == wanted, "the Events are {seen:?}");
     Ok(())
 }
 

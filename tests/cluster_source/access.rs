@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use svcmap::events::recorder;
 use svcmap::source::cluster::{Access, follow, read};
 use tempfile::TempDir;
 
@@ -57,7 +58,7 @@ fn a_master_takes_the_place_of_the_servers_url() {
 fn a_way_that_leads_nowhere_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let missing = directory.path().join("missing");
-    let error = |access: Access| follow(access, "n1", |_| {}).unwrap_err().to_string();
+    let error = |access: Access| follow(access, "n1", recorder().1, |_| {}).unwrap_err().to_string();
     let text = error(by_kubeconfig(missing.clone()));
     assert!(text.contains(&missing.display().to_string()) && text.contains("No such file"), "{text}");
     let garbage = directory.path().join("garbage");

@@ -1,7 +1,7 @@
 //! An API server that holds objects, lists and watches, and misbehaves as it is told.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
@@ -59,6 +59,8 @@ struct Inner {
     objects: BTreeMap<(String, String), Value>,
     entries: Vec<Entry>,
     requests: Vec<String>,
+    /// What was created: where, and as what.
+    created: Vec<(String, Value)>,
     connections: Vec<TcpStream>,
     bookmarks: u64,
     /// Whether the next event is cut in its middle.
@@ -174,6 +176,11 @@ impl Fake {
         self.lock().requests.clone()
     }
 
+    /// What was created so far: path and object of each.
+    pub fn created(&self) -> Vec<(String, Value)> {
+        self.lock().created.clone()
+    }
+
     /// The requests so far for one resource.
     pub fn requests_for(&self, resource: &str) -> Vec<Query> {
         self.requests().iter().map(|request| Query::parse(request)).filter(|query| query.path == resource).collect()
@@ -227,7 +234,7 @@ fn listen(shared: Arc<Shared>, address: SocketAddr) -> SocketAddr {
 fn serve(shared: &Shared, stream: &TcpStream) -> io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     loop {
-        let (mut request, mut authorization) = (String::new(), String::new());
+        let (mut request, mut authorization, mut length) = (String::new(), String::new(), 0);
         if reader.read_line(&mut request)? == 0 {
             return Ok(());
         }
@@ -236,10 +243,13 @@ fn serve(shared: &Shared, stream: &TcpStream) -> io::Result<()> {
             reader.read_line(&mut line)?;
             match line.trim_end().split_once(": ") {
                 Some((name, value)) if name.eq_ignore_ascii_case("authorization") => authorization = value.into(),
+                Some((name, value)) if name.eq_ignore_ascii_case("content-length") => length = value.parse().unwrap(),
                 Some(_) => {}
                 None => break,
             }
         }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body)?;
         let target = request.split(' ').nth(1).unwrap_or_default().to_string();
         let mut inner = shared.inner.lock().unwrap();
         inner.requests.push(target.clone());
@@ -251,6 +261,10 @@ fn serve(shared: &Shared, stream: &TcpStream) -> io::Result<()> {
             answer.refuse(401, "Unauthorized", "who are you?")?;
         } else if let Some(code) = manner.refused.get(query.path.as_str()) {
             answer.refuse(*code, "Refused", "not for you")?;
+        } else if request.starts_with("POST ") {
+            let object: Value = serde_json::from_slice(&body)?;
+            shared.inner.lock().unwrap().created.push((query.path.clone(), object.clone()));
+            answer.whole(201, &object)?;
         } else if query.get("watch") == Some("true") {
             return watch(shared, &query, answer); // a watch ends with its connection
         } else {

@@ -1,6 +1,7 @@
 //! The cluster source against an API server of its own that lists, watches, and misbehaves.
 
 mod access;
+mod events;
 mod fake;
 mod lists;
 mod memory;

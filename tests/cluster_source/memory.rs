@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::sync::mpsc::channel;
 
+use svcmap::events::recorder;
 use svcmap::source::Change;
 use svcmap::source::cluster::{Access, Message, follow};
 
@@ -20,7 +21,7 @@ fn peak(url: &str) -> usize {
     let (sender, messages) = channel();
     let access = Access { kubeconfig: None, masters: vec![url.into()], qps: -1.0, burst: 10 };
     let mut endpoints = 0;
-    let cluster = follow(access, "n1", move |message| match message {
+    let cluster = follow(access, "n1", recorder().1, move |message| match message {
         Message::Change(Change::Slice(slice), _) => endpoints += slice.endpoints.len(),
         Message::Listed => sender.send(endpoints).unwrap(),
         Message::Change(..) => {}

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ipnet::IpNet;
 use serde_json::{Value, json};
+use svcmap::events::{Recorder, recorder};
 use svcmap::objects::{EndpointSlice, Node, Service};
 use svcmap::source::Change;
 use svcmap::source::cluster::{Access, Cluster, Message, follow};
@@ -22,6 +23,7 @@ pub struct Followed {
     _cluster: Cluster,
     messages: Receiver<Message>,
     pub services: BTreeMap<String, Service>,
+    pub recorder: Recorder,
     pub slices: BTreeMap<String, EndpointSlice>,
     pub node: Option<Node>,
     pub cidrs: Vec<IpNet>,
@@ -42,9 +44,11 @@ impl Followed {
 
     pub fn by(access: Access) -> Followed {
         let (sender, messages) = channel();
-        let cluster = follow(access, "n1", move |message| drop(sender.send(message))).unwrap();
+        let (recorder, events) = recorder();
+        let cluster = follow(access, "n1", events, move |message| drop(sender.send(message))).unwrap();
         Followed {
             _cluster: cluster,
+            recorder,
             messages,
             services: BTreeMap::new(),
             slices: BTreeMap::new(),

@@ -93,6 +93,11 @@ impl Daemon {
         std::fs::rename(new, self.path("objects.yaml")).unwrap();
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }

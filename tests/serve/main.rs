@@ -6,6 +6,7 @@ mod common;
 
 mod checks;
 mod client;
+mod configuration;
 mod daemon;
 mod exposition;
 mod host;

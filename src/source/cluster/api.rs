@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt};
-use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use kube::{Client, core::Request};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
@@ -109,6 +110,16 @@ impl Api {
         let events = timeout(ANSWER, client.request_events(request)).await.map_err(|_| no_answer())??;
         self.answered();
         Ok(events.map(|next: Result<_, kube::Error>| next.map_err(Failure::from)))
+    }
+
+    /// Creates an object: `path` is that of its kind's list.
+    pub async fn create(&self, path: &str, body: &Value) -> Result<(), Failure> {
+        let body = serde_json::to_vec(body).expect("a value is plain data");
+        let request = Request::new(path).create(&PostParams::default(), body).map_err(unbuildable)?;
+        let client = self.client().await?;
+        timeout(ANSWER, client.request::<IgnoredAny>(request)).await.map_err(|_| no_answer())??;
+        self.answered();
+        Ok(())
     }
 
     /// The client of the server that is asked at present, when it may be asked.

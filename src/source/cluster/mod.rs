@@ -12,14 +12,17 @@ mod once;
 mod reader;
 mod reflect;
 mod resource;
+mod tell;
 
 use std::thread::JoinHandle;
 use std::time::SystemTime;
 
-use futures_util::future::{join_all, select};
+use futures_util::future::{join, join_all, select};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
 
 use super::Change;
+use crate::events::Event;
 
 use api::Api;
 use reflect::{Listener, Reflector};
@@ -48,22 +51,29 @@ pub struct Cluster {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Follows a cluster as the node of this name. `tell` gets what happens, in the thread that watches.
+/// Follows a cluster as the node of this name. `tell` gets what happens, in the thread that watches, which also writes the
+/// Events that come.
 ///
 /// An API server that does not answer is no error: it is asked again until it does.
 ///
 /// # Errors
 /// The way to the API server is not known: see [`AccessError`].
-pub fn follow(access: Access, node: &str, tell: impl FnMut(Message) + Send + 'static) -> Result<Cluster, AccessError> {
+pub fn follow(
+    access: Access,
+    node: &str,
+    events: UnboundedReceiver<Event>,
+    tell: impl FnMut(Message) + Send + 'static,
+) -> Result<Cluster, AccessError> {
     let runtime = runtime()?;
     runtime.block_on(access.servers())?; // so that what is wrong with the files is said at once
-    let resources = Resource::all(node);
+    let (resources, node) = (Resource::all(node), node.to_owned());
     let (stop, stopped) = oneshot::channel();
     let watch = move || {
         runtime.block_on(async {
             let (api, listener) = (Api::new(access), Listener::new(tell));
             let reflectors = resources.map(|resource| Box::pin(Reflector::new(&api, &listener, resource).run()));
-            select(join_all(reflectors), stopped).await;
+            let told = Box::pin(tell::tell(&api, &node, events));
+            select(join(join_all(reflectors), told), stopped).await;
         });
     };
     let thread = std::thread::Builder::new().name("cluster".into()).spawn(watch).map_err(AccessError::Thread)?;

@@ -5,30 +5,18 @@
 
 mod contents;
 mod places;
+mod wait;
 
-use std::collections::HashSet;
-use std::ffi::OsString;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::inotify::{AddWatchFlags as Flags, InotifyEvent, WatchDescriptor};
 
 use super::manifests::{LoadError, Loaded, expand};
 use contents::Contents;
 use places::Watcher;
-
-/// Changes that come closer together than this are one change.
-const QUIET: Duration = Duration::from_millis(100);
-/// Changes that go on for longer than this are read nevertheless.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How often is looked for what cannot be watched, such as a directory that does not exist.
-const LOOK: Duration = Duration::from_secs(1);
+use wait::Waiter;
 
 /// Manifests that are followed until the value is dropped.
 #[derive(Debug)]
@@ -51,7 +39,7 @@ pub fn watch(paths: Vec<PathBuf>) -> Result<Watch, LoadError> {
     let system = |source| LoadError::Unreadable { path: "the files' watcher".into(), source };
     let (sender, updates) = sync_channel(1);
     let (stop, stopped) = UnixStream::pair().map_err(system)?;
-    let follower = Follower { contents: Contents::new(paths), stopped };
+    let follower = Follower { contents: Contents::new(paths), waiter: Waiter::new(stopped) };
     let thread = std::thread::Builder::new().name("manifests".into()).spawn(move || follower.follow(&sender));
     Ok(Watch { updates: Some(updates), stop: Some(stop), thread: Some(thread.map_err(system)?) })
 }
@@ -77,14 +65,7 @@ impl Drop for Watch {
 
 struct Follower {
     contents: Contents,
-    stopped: UnixStream,
-}
-
-/// What ended a wait.
-enum Woken {
-    Changed,
-    TimedOut,
-    Stopped,
+    waiter: Waiter,
 }
 
 impl Follower {
@@ -104,72 +85,35 @@ impl Follower {
                 return Ok(());
             }
             told = true;
-            if self.wait(&watcher)? {
+            if self.waiter.wait(&watcher)? {
                 return Ok(());
-            }
-        }
-    }
-
-    /// Waits for a change, and then until it is over. Says whether it is time to stop.
-    fn wait(&self, watcher: &Watcher) -> io::Result<bool> {
-        let mut writing = HashSet::new();
-        let look = (!watcher.is_complete()).then_some(LOOK);
-        match self.wait_for_event(watcher, look, &mut writing)? {
-            Woken::Stopped => return Ok(true),
-            Woken::TimedOut => return Ok(false),
-            Woken::Changed => {}
-        }
-        let end = Instant::now() + PATIENCE;
-        loop {
-            match self.wait_for_event(watcher, Some(QUIET), &mut writing)? {
-                Woken::Stopped => return Ok(true),
-                Woken::TimedOut if writing.is_empty() => return Ok(false),
-                _ if Instant::now() >= end => return Ok(false),
-                _ => {}
-            }
-        }
-    }
-
-    /// Waits for events that matter, and notes which files are being written.
-    fn wait_for_event(
-        &self,
-        watcher: &Watcher,
-        timeout: Option<Duration>,
-        writing: &mut HashSet<(WatchDescriptor, OsString)>,
-    ) -> io::Result<Woken> {
-        let end = timeout.map(|timeout| Instant::now() + timeout);
-        loop {
-            let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            let timeout = match left {
-                None => PollTimeout::NONE,
-                // Rounded up, so that the last millisecond is not waited for in a loop.
-                Some(left) => PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX),
-            };
-            let mut files =
-                [PollFd::new(watcher.as_fd(), PollFlags::POLLIN), PollFd::new(self.stopped.as_fd(), PollFlags::POLLIN)];
-            match poll(&mut files, timeout) {
-                Ok(0) => return Ok(Woken::TimedOut),
-                Err(nix::errno::Errno::EINTR) => continue,
-                result => result?,
-            };
-            if files[1].any() == Some(true) {
-                return Ok(Woken::Stopped);
-            }
-            let events = watcher.events()?;
-            events.iter().for_each(|event| note_writing(event, writing));
-            if events.iter().any(|event| watcher.matters(event)) {
-                return Ok(Woken::Changed);
             }
         }
     }
 }
 
-/// A file that was modified is being written until it is closed, or gone.
-fn note_writing(event: &InotifyEvent, writing: &mut HashSet<(WatchDescriptor, OsString)>) {
-    let Some(name) = &event.name else { return };
-    if event.mask.contains(Flags::IN_MODIFY) {
-        writing.insert((event.wd, name.clone()));
-    } else if event.mask.intersects(Flags::IN_CLOSE_WRITE | Flags::IN_DELETE | Flags::IN_MOVED_FROM) {
-        writing.remove(&(event.wd, name.clone()));
-    }
+/// Calls `changed` whenever a file may hold something else, in a thread of its own that lives as long as the process, and
+/// once at the beginning: what was read before that may be old already.
+///
+/// # Errors
+/// There is no thread, or nothing can be watched.
+pub fn on_change(file: PathBuf, mut changed: impl FnMut() + Send + 'static) -> io::Result<()> {
+    let (stop, stopped) = UnixStream::pair()?;
+    let (paths, waiter) = (vec![file], Waiter::new(stopped));
+    let mut watcher = Watcher::new(&paths)?;
+    let mut follow = move || -> io::Result<()> {
+        loop {
+            changed();
+            waiter.wait(&watcher)?;
+            // begins before the file is read, so that no change falls between
+            watcher = Watcher::new(&paths)?;
+        }
+    };
+    std::thread::Builder::new().name("file".into()).spawn(move || {
+        let _stop = stop;
+        if let Err(error) = follow() {
+            tracing::error!("changes of files are not seen any more: {error}");
+        }
+    })?;
+    Ok(())
 }
