@@ -37,3 +37,11 @@ pub fn output_of(program: &str, args: &[&str], input: &str) -> Result<Option<Str
         Err(error) => Err(format!("{program}: {error}")),
     }
 }
+
+/// As [`run`], for a program that has to be there and to succeed; what it printed.
+///
+/// # Errors
+/// It is not installed, or failed; with what it said.
+pub fn needed(program: &str, args: &[&str], input: &str) -> Result<String, String> {
+    output_of(program, args, input)?.ok_or_else(|| format!("{program} is not installed"))
+}

@@ -143,18 +143,27 @@ fn devices_are_no_manifests() {
 }
 
 #[test]
-fn a_mode_that_is_only_rendered_is_not_applied() {
+fn the_modes_of_kube_proxy_are_rendered() {
     let (status, rules, _) = with_input(&["render", "--mode", "iptables", "-f", "-"], ONE);
     assert_eq!(status, Some(0));
     assert!(rules.contains("-d 10.96.0.9 --dport 80 -j REJECT"), "{rules}");
-    for command in ["apply", "run"] {
+    let (status, servers, _) = with_input(&["render", "--mode", "ipvs", "--part", "ipvsadm", "-f", "-"], ONE);
+    assert_eq!((status, servers.as_str()), (Some(0), "-A -t 10.96.0.9:80 -s rr\n"));
+    let (status, _, said) = with_input(&["render", "--part", "ipvsadm", "-f", "-"], ONE);
+    assert_eq!(status, Some(2), "{said}");
+    assert!(said.contains("--part: only the mode ipvs is in parts"), "{said}");
+}
+
+#[test]
+fn rules_in_the_layout_of_kube_proxy_are_not_taken_for_its_leftovers() {
+    for mode in ["iptables", "ipvs"] {
         let output = Command::new(env!("CARGO_BIN_EXE_svcmap"))
-            .args([command, "--mode", "iptables", "-f", WEB, "--hostname-override", "n1"])
+            .args(["run", "--mode", mode, "--remove-kube-proxy", "-f", WEB, "--hostname-override", "n1"])
             .output()
             .unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(errors.contains("the mode iptables is rendered and compared, not applied yet"), "{command}: {errors}");
-        assert!(!output.status.success(), "{command}");
+        assert_eq!(output.status.code(), Some(1), "{mode}: {errors}");
+        assert!(errors.contains("--remove-kube-proxy: in this mode"), "{mode}: {errors}");
     }
 }
 

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use svcmap::config::ProxyConfig;
 use svcmap::iptables::ruleset::render;
+use svcmap::ipvs;
 use svcmap::nftables::state::State;
 use svcmap::nftables::text;
-use svcmap::plan::PlanChange;
+use svcmap::plan::{Plan, PlanChange};
 use svcmap::source::{Snapshot, load};
 use svcmap::tracker::Tracker;
 
@@ -44,6 +45,11 @@ fn iptables(plan: PlanChange) -> String {
     render(plan.node.unwrap(), plan.changed)
 }
 
+fn ipvs(plan: PlanChange) -> String {
+    let plan = Plan::new(plan.node.unwrap(), plan.changed);
+    ipvs::text::render(&plan, &ipvs::Settings::default(), None)
+}
+
 /// What should stand under `rulesets/`.
 fn wanted() -> Vec<(PathBuf, String)> {
     let mut files = vec![(root().join("rulesets/skeleton.nft"), nftables(plan(Snapshot::default())))];
@@ -55,7 +61,8 @@ fn wanted() -> Vec<(PathBuf, String)> {
         let path = root().join("rulesets").join(name);
         let plan = plan(loaded.snapshot);
         files.push((path.with_extension("nft"), nftables(plan.clone())));
-        files.push((path.with_extension("iptables"), iptables(plan)));
+        files.push((path.with_extension("iptables"), iptables(plan.clone())));
+        files.push((path.with_extension("ipvs"), ipvs(plan)));
     }
     files
 }
@@ -74,7 +81,7 @@ fn rulesets_are_what_the_manifests_come_to() {
     for file in std::fs::read_dir(root().join("rulesets")).unwrap().map(|entry| entry.unwrap().path()) {
         let known = wanted.iter().any(|(path, _)| *path == file);
         assert!(
-            known || file.extension().is_none_or(|e| e != "nft" && e != "iptables"),
+            known || file.extension().is_none_or(|e| e != "nft" && e != "iptables" && e != "ipvs"),
             "{}: nothing makes it any more",
             file.display()
         );

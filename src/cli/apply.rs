@@ -8,8 +8,9 @@ use super::input::InputArgs;
 use super::mode::Programmed;
 use super::output::{Failure, Format, counted, print, print_json, warn};
 use crate::conntrack;
+use crate::dataplane::Dataplane;
 use crate::netlink::CodecKind;
-use crate::nftables::program::{Applied, Programmer};
+use crate::nftables::program::Applied;
 use crate::plan::PortPlan;
 use crate::source::LeftAlone;
 use crate::sync::route_loopback;
@@ -49,19 +50,18 @@ struct Summary {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    args.mode.check()?;
     let mut wanted = args.input.plan()?;
     let (frontends, endpoints) = extent(&wanted.ports);
-    let mut programmer = Programmer::open(args.codec).map_err(Failure::Connect)?;
+    let mut programmer = args.mode.open(args.codec, &wanted.configuration)?;
     programmer.set_rest(wanted.rest);
     let mut applied = programmer.replace(wanted.node, wanted.ports)?;
     applied += programmer.collect()?;
-    if programmer.state().node().localhost_node_ports
+    if programmer.serves_loopback()
         && let Err(error) = route_loopback()
     {
         warn(error);
     }
-    let conntrack_deleted = clean_up(&mut wanted.tracker, &mut programmer);
+    let conntrack_deleted = clean_up(&mut wanted.tracker, programmer.as_mut());
     let summary = Summary {
         services: wanted.counts.proxied,
         frontends,
@@ -90,7 +90,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// Deletes the flows that have no endpoint any more (behaviour row H1), and says how many. What is programmed is in
 /// force also where that fails (row H8).
-fn clean_up(tracker: &mut Tracker, programmer: &mut Programmer) -> usize {
+fn clean_up(tracker: &mut Tracker, programmer: &mut dyn Dataplane) -> usize {
     let criteria = match conntrack::due(tracker, programmer.take_found()) {
         Ok(criteria) => criteria,
         Err(error) => {

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use super::mode::Mode;
 use super::output::{Failure, print, warn};
 use crate::leftovers::{self, Report};
 use crate::netlink::CodecKind;
@@ -15,11 +16,15 @@ pub struct Args {
     /// Remove what kube-proxy made in any of its modes, instead of what svcmap made
     #[arg(long)]
     kube_proxy: bool,
+    /// Which mode's rules are removed. Those of iptables and ipvs have the names that kube-proxy gives: they go together with
+    /// whatever it left
+    #[arg(long, value_enum, default_value_t)]
+    mode: Mode,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    if args.kube_proxy { remove_leftovers() } else { remove_own() }
+    if args.kube_proxy || args.mode != Mode::Nftables { remove_leftovers() } else { remove_own() }
 }
 
 /// Removes svcmap's tables, and what kube-proxy left, as `kube-proxy --cleanup` does with what is its own.

@@ -40,6 +40,8 @@ pub struct Wanted {
     pub left_alone: LeftAlone,
     /// What the plan was made by.
     pub tracker: Tracker,
+    /// The configuration.
+    pub configuration: KubeProxyConfiguration,
 }
 
 /// Reads the configuration; what it asks for in vain is printed.
@@ -126,6 +128,7 @@ impl InputArgs {
             )));
         }
         let node = change.node.unwrap_or_default();
-        Ok(Wanted { node, ports: change.changed, rest, counts, left_alone, tracker })
+        let configuration = effective.configuration;
+        Ok(Wanted { node, ports: change.changed, rest, counts, left_alone, tracker, configuration })
     }
 }

@@ -1,6 +1,11 @@
 //! `--mode`: in which form the plan becomes rules.
 
 use super::output::Failure;
+use crate::config::KubeProxyConfiguration;
+use crate::dataplane::Dataplane;
+use crate::netlink::CodecKind;
+use crate::nftables::program::Programmer;
+use crate::{iptables, ipvs};
 
 /// The forms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -10,27 +15,40 @@ pub enum Mode {
     Nftables,
     /// Chains of iptables, as kube-proxy's mode of that name makes them.
     Iptables,
+    /// Virtual servers of IPVS with sets and chains beside them, as kube-proxy's mode of that name makes them.
+    Ipvs,
 }
 
 /// `--mode` of commands that program the kernel.
 #[derive(clap::Args, Debug)]
 pub struct Programmed {
-    /// The form of the rules; iptables can be rendered and compared only
+    /// The form of the rules. What another mode programmed stays beside it: see svcmap cleanup
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
 }
 
 impl Programmed {
-    /// Makes sure that the mode is one that is programmed.
+    /// Whether the rules are named as kube-proxy names its own, so that nobody can tell them from what it left.
+    pub fn is_in_the_layout_of_kube_proxy(&self) -> bool {
+        self.mode != Mode::Nftables
+    }
+
+    /// Opens what programs the current network namespace. Nothing is written yet.
     ///
     /// # Errors
-    /// It is one that can only be rendered and compared.
-    pub fn check(&self) -> Result<(), Failure> {
-        match self.mode {
-            Mode::Nftables => Ok(()),
-            Mode::Iptables => Err(Failure::Input(
-                "the mode iptables is rendered and compared, not applied yet: see svcmap render --mode iptables, svcmap compare".into(),
-            )),
-        }
+    /// The kernel cannot be asked, or does not have what the mode needs; the configuration's part for it is wrong.
+    pub fn open(
+        &self,
+        codec: CodecKind,
+        configuration: &KubeProxyConfiguration,
+    ) -> Result<Box<dyn Dataplane>, Failure> {
+        Ok(match self.mode {
+            Mode::Nftables => Box::new(Programmer::open(codec).map_err(Failure::Connect)?),
+            Mode::Iptables => Box::new(iptables::Programmer::default()),
+            Mode::Ipvs => {
+                let settings = ipvs::Settings::of(&configuration.ipvs).map_err(Failure::Input)?;
+                Box::new(ipvs::Programmer::open(settings)?)
+            }
+        })
     }
 }

@@ -7,31 +7,44 @@ use super::input::InputArgs;
 use super::mode::Mode;
 use super::output::{Failure, print};
 use crate::iptables::ruleset;
+use crate::ipvs::text::Part;
+use crate::ipvs::{self, Settings};
 use crate::nftables::state::State;
 use crate::nftables::text;
-use crate::plan::PlanChange;
+use crate::plan::{Plan, PlanChange};
 
 /// Arguments of `render`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(flatten)]
     input: InputArgs,
-    /// The form of the rules: an nft script, or text for iptables-restore in kube-proxy's layout
+    /// The form of the rules: an nft script; or in kube-proxy's layout, text for iptables-restore, or for ipvsadm, ipset and others
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
+    /// Of the mode ipvs one part alone, as the program reads it that loads it
+    #[arg(long, value_enum)]
+    part: Option<Part>,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let wanted = args.input.plan()?;
-    if args.mode == Mode::Iptables {
-        print(ruleset::render(wanted.node, wanted.ports))?;
-        return Ok(ExitCode::SUCCESS);
+    if args.part.is_some() && args.mode != Mode::Ipvs {
+        return Err(Failure::Input("--part: only the mode ipvs is in parts".into()));
     }
-    let mut state = State::default();
-    state.advance(PlanChange { node: Some(wanted.node), changed: wanted.ports, removed: Vec::new() });
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    text::write(&state, &mut out)?;
-    out.flush()?;
+    let wanted = args.input.plan()?;
+    match args.mode {
+        Mode::Nftables => {
+            let mut state = State::default();
+            state.advance(PlanChange { node: Some(wanted.node), changed: wanted.ports, removed: Vec::new() });
+            let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+            text::write(&state, &mut out)?;
+            out.flush()?;
+        }
+        Mode::Iptables => print(ruleset::render(wanted.node, wanted.ports))?,
+        Mode::Ipvs => {
+            let settings = Settings::of(&wanted.configuration.ipvs).map_err(Failure::Input)?;
+            print(ipvs::text::render(&Plan::new(wanted.node, wanted.ports), &settings, args.part))?;
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }

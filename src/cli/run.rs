@@ -19,7 +19,6 @@ use crate::conntrack::Cleaner;
 use crate::events;
 use crate::leftovers::{self, Report};
 use crate::netlink::CodecKind;
-use crate::nftables::program::Programmer;
 use crate::serve;
 use crate::source::cluster::{Access, Cluster, follow};
 use crate::source::{Watch, watch};
@@ -80,7 +79,6 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn daemon(args: &Args) -> Result<ExitCode, Failure> {
-    args.mode.check()?;
     if args.cleanup {
         return remove_all();
     }
@@ -95,6 +93,12 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     }
     start_log(args, &configuration.logging)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    if args.remove_kube_proxy == Some(true) && args.mode.is_in_the_layout_of_kube_proxy() {
+        return Err(Failure::Input(
+            "--remove-kube-proxy: in this mode svcmap's own rules have the names of kube-proxy's, which would go with them"
+                .into(),
+        ));
+    }
     if args.init_only {
         set_up_host(&configuration);
         return Ok(ExitCode::SUCCESS);
@@ -104,7 +108,7 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     let periods = Periods::of(&configuration.nftables);
     let node = proxy.node_name.clone();
     let access = args.files.is_empty().then(|| cluster(&args.proxy, &configuration)).transpose()?;
-    let mut programmer = Programmer::open(args.codec).map_err(Failure::Connect)?;
+    let mut programmer = args.mode.open(args.codec, &configuration)?;
     programmer.check()?;
     let cleaner = Cleaner::start().map_err(Failure::Connect)?;
     let (sender, events) = channel();
@@ -123,7 +127,7 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     let (observer, audience) = serve::observer();
     serve::start(serve::Settings { healthz, metrics, hard_fail, node, configuration, recorder }, audience, ask)?;
     let mut runner = Runner::new(Tracker::new(proxy), programmer, cleaner, periods).observed_by(observer);
-    if args.remove_kube_proxy.unwrap_or(args.files.is_empty()) {
+    if args.remove_kube_proxy.unwrap_or(args.files.is_empty() && !args.mode.is_in_the_layout_of_kube_proxy()) {
         runner = runner.when_synced(take_over()?);
     }
     runner.run(&events);

@@ -71,10 +71,7 @@ impl Backend for Iptables<'_> {
 
     /// Each family in turn, as kube-proxy has it; only what happens from the text on counts.
     fn change(&mut self, change: PlanChange) -> Result<Spent> {
-        for id in &change.removed {
-            self.plan.ports.remove(id);
-        }
-        self.plan.ports.extend(change.changed.into_iter().map(|port| (port.id.clone(), port)));
+        self.plan.follow(change);
         let mut all = Spent::default();
         for at in 0..self.loaded.len() {
             let family = self.loaded[at].0;

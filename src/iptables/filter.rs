@@ -45,7 +45,8 @@ pub fn table<'a>(node: &NodePlan, family: Family, ports: impl Iterator<Item = &'
     table
 }
 
-fn forwarding(node: &NodePlan, table: &mut Table) {
+/// Lets Service traffic through a host that forwards nothing by itself.
+pub(crate) fn forwarding(node: &NodePlan, table: &mut Table) {
     let mark = node.masquerade_mark;
     table.rule(names::FORWARD, "-m conntrack --ctstate INVALID -j DROP".into());
     let why = comment("kubernetes forwarding rules");

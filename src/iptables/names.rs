@@ -36,6 +36,16 @@ pub const SHARED: [&str; 9] = [
     FIREWALL,
 ];
 
+/// How the names of a Service port's chains begin.
+const OF_PORTS: [&str; 5] = ["KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"];
+
+/// Whether a chain is one that this layout has, or the ipvs mode's. The kubelet has chains of similar names.
+pub fn is_ours(chain: &str) -> bool {
+    SHARED.contains(&chain)
+        || crate::ipvs::names::CHAINS.contains(&chain)
+        || OF_PORTS.iter().any(|start| chain.starts_with(start))
+}
+
 /// The names of one Service port's chains.
 #[derive(Clone, Debug)]
 pub struct PortChains {

@@ -32,7 +32,7 @@ pub fn table<'a>(node: &NodePlan, family: Family, ports: impl Iterator<Item = &'
 }
 
 /// Behaviour row E9.
-fn masquerading(node: &NodePlan, family: Family, table: &mut Table) {
+pub(crate) fn masquerading(node: &NodePlan, family: Family, table: &mut Table) {
     let mark = node.masquerade_mark;
     table.rule(names::MARK_MASQUERADE, format!("-j MARK --or-mark {mark:#x}"));
     table.rule(names::POSTROUTING, format!("-m mark ! --mark {mark:#x}/{mark:#x} -j RETURN"));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::names::SHARED;
+use super::saved::Saved;
 use super::{filter, nat};
 use crate::objects::Family;
 use crate::plan::{NodePlan, Plan, PortPlan};
@@ -20,17 +21,17 @@ pub struct Table {
 
 impl Table {
     /// An empty table.
-    pub(super) fn new(name: &'static str) -> Table {
+    pub(crate) fn new(name: &'static str) -> Table {
         Table { name, hooks: Vec::new(), chains: BTreeMap::new() }
     }
 
     /// Adds a rule to one of the kernel's own chains.
-    pub(super) fn hook(&mut self, chain: &'static str, rule: String) {
+    pub(crate) fn hook(&mut self, chain: &'static str, rule: String) {
         self.hooks.push((chain, rule));
     }
 
     /// Makes sure that there is a chain.
-    pub(super) fn chain(&mut self, chain: &str) -> &mut Vec<String> {
+    pub(crate) fn chain(&mut self, chain: &str) -> &mut Vec<String> {
         if !self.has(chain) {
             self.chains.insert(chain.into(), Vec::new());
         }
@@ -38,12 +39,12 @@ impl Table {
     }
 
     /// Adds a rule to a chain.
-    pub(super) fn rule(&mut self, chain: &str, rule: String) {
+    pub(crate) fn rule(&mut self, chain: &str, rule: String) {
         self.chain(chain).push(rule);
     }
 
     /// Whether there is such a chain.
-    pub(super) fn has(&self, chain: &str) -> bool {
+    pub(crate) fn has(&self, chain: &str) -> bool {
         self.chains.contains_key(chain)
     }
 
@@ -58,6 +59,24 @@ impl Table {
             let _ = writeln!(out, "-A {chain} {rule}");
         }
         self.chains.iter().for_each(|chain| append(chain, out));
+        out.push_str("COMMIT\n");
+    }
+
+    fn onto(&self, saved: &Saved, out: &mut String) {
+        let stale: Vec<_> = saved.chains.iter().filter(|chain| !self.has(chain)).collect();
+        let _ = writeln!(out, "*{}", self.name);
+        self.chains.keys().chain(stale.iter().copied()).for_each(|chain| declare(chain, out));
+        for jump in &saved.jumps {
+            let _ = writeln!(out, "-D {jump}");
+        }
+        // the last one is put in first, so that each is at the head of its chain and all are in order
+        for (chain, rule) in self.hooks.iter().rev() {
+            let _ = writeln!(out, "-I {chain} {rule}");
+        }
+        self.chains.iter().for_each(|chain| append(chain, out));
+        for chain in stale {
+            let _ = writeln!(out, "-X {chain}");
+        }
         out.push_str("COMMIT\n");
     }
 
@@ -101,6 +120,24 @@ impl Ruleset {
         Ruleset {
             tables: [nat::table(&plan.node, family, of_family()), filter::table(&plan.node, family, of_family())],
         }
+    }
+
+    /// These tables, of whatever they are made.
+    pub(crate) fn of(tables: [Table; 2]) -> Ruleset {
+        Ruleset { tables }
+    }
+
+    /// The text that makes all of it next to what others have, loaded with `--noflush`: `saved` is what there is of ours in
+    /// both tables, and is replaced.
+    pub fn onto(&self, saved: &[Saved; 2]) -> String {
+        let mut out = String::new();
+        self.tables.iter().zip(saved).for_each(|(table, saved)| table.onto(saved, &mut out));
+        out
+    }
+
+    /// Whether both have the same rules in the kernel's own chains, which [`Ruleset::change_from`] does not touch.
+    pub fn has_jumps_of(&self, other: &Ruleset) -> bool {
+        self.tables.iter().zip(&other.tables).all(|(table, other)| table.hooks == other.hooks)
     }
 
     /// The text that makes all of it. Loaded without `--noflush` it replaces both tables as a whole.

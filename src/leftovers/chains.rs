@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 /// The chains of kube-proxy's modes iptables and ipvs. The kubelet's (`KUBE-FIREWALL`, `KUBE-MARK-DROP`,
 /// `KUBE-KUBELET-CANARY`) and those of others that begin with `KUBE-` are not among them.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "KUBE-SERVICES",
     "KUBE-EXTERNAL-SERVICES",
     "KUBE-NODEPORTS",
     POSTROUTING,
     MARK,
+    MARK_OFF_CLUSTER,
     "KUBE-FORWARD",
     "KUBE-PROXY-FIREWALL",
     "KUBE-PROXY-CANARY",
@@ -19,6 +20,8 @@ const NAMES: [&str; 13] = [
     "KUBE-IPVS-FILTER",
     "KUBE-IPVS-OUT-FILTER",
 ];
+/// The same for all but pods. kube-proxy has no such chain, svcmap has it in the same modes.
+const MARK_OFF_CLUSTER: &str = crate::iptables::names::MARK_OFF_CLUSTER;
 /// Marks packets whose source is to be replaced; others jump there, too.
 const MARK: &str = "KUBE-MARK-MASQ";
 /// Replaces the sources of packets with that mark.

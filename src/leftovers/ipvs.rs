@@ -6,7 +6,9 @@ use std::path::Path;
 
 use super::Report;
 use crate::config::host;
+use crate::ipvs::Set;
 use crate::netlink::link;
+use crate::objects::Family;
 use crate::tool::output_of;
 
 /// The interface that has the addresses of all Services.
@@ -15,28 +17,8 @@ const INTERFACE: &str = host::IPVS_INTERFACE;
 const SERVERS: &str = "/proc/thread-self/net/ip_vs";
 /// Not there where nothing has used sets since the machine began: asking for them would bring the module in.
 const SETS_MODULE: &str = "/sys/module/ip_set";
-/// The longest name of a set.
-const SET_NAME: usize = 31;
-/// kube-proxy's sets; those of IPv6 have another beginning.
-const SETS: [&str; 17] = [
-    "KUBE-LOOP-BACK",
-    "KUBE-CLUSTER-IP",
-    "KUBE-EXTERNAL-IP",
-    "KUBE-EXTERNAL-IP-LOCAL",
-    "KUBE-LOAD-BALANCER",
-    "KUBE-LOAD-BALANCER-LOCAL",
-    "KUBE-LOAD-BALANCER-FW",
-    "KUBE-LOAD-BALANCER-SOURCE-IP",
-    "KUBE-LOAD-BALANCER-SOURCE-CIDR",
-    "KUBE-NODE-PORT-TCP",
-    "KUBE-NODE-PORT-LOCAL-TCP",
-    "KUBE-NODE-PORT-UDP",
-    "KUBE-NODE-PORT-LOCAL-UDP",
-    "KUBE-NODE-PORT-SCTP-HASH",
-    "KUBE-NODE-PORT-LOCAL-SCTP-HASH",
-    "KUBE-HEALTH-CHECK-NODE-PORT",
-    "KUBE-IPVS-IPS",
-];
+/// The one of kube-proxy's sets that svcmap has no use for.
+const HEALTH_CHECKS: [&str; 2] = ["KUBE-HEALTH-CHECK-NODE-PORT", "KUBE-6-HEALTH-CHECK-NODE-PORT"];
 
 /// Removes them.
 pub fn remove(report: &mut Report) {
@@ -101,8 +83,8 @@ fn deletions(listing: &str, own: &[(String, IpAddr)], node_ports: &BTreeSet<u16>
 }
 
 fn is_of_kube_proxy(set: &str) -> bool {
-    let mut for_ipv6 = SETS.iter().map(|name| name.replacen("KUBE-", "KUBE-6-", 1));
-    SETS.contains(&set) || for_ipv6.any(|name| name[..name.len().min(SET_NAME)] == *set)
+    let named = |kind: &Set| Family::BOTH.iter().any(|family| kind.name(*family) == set);
+    HEALTH_CHECKS.contains(&set) || Set::ALL.iter().any(named)
 }
 
 /// The sets of `ipset save`.

@@ -11,7 +11,9 @@ pub mod canonical;
 pub mod codec;
 pub mod connection;
 pub mod conntrack;
+pub mod dummy;
 pub mod error;
+pub mod ipvs;
 #[cfg(feature = "libnftnl")]
 pub mod libnftnl;
 pub mod link;
@@ -19,6 +21,7 @@ pub mod message;
 pub mod model;
 pub mod native;
 pub mod read;
+pub mod requests;
 pub mod route;
 pub mod sys;
 pub mod uapi;

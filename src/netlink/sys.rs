@@ -20,7 +20,8 @@ impl Socket {
         Socket::of(libc::NETLINK_ROUTE)
     }
 
-    fn of(protocol: i32) -> io::Result<Socket> {
+    /// The same for another part of the kernel, one of libc's `NETLINK_…`.
+    pub fn of(protocol: i32) -> io::Result<Socket> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         // SAFETY: takes numbers only.
         let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) })?;

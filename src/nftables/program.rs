@@ -77,6 +77,22 @@ pub enum Rest {
     Keep,
 }
 
+impl Rest {
+    /// For modes that cannot tell what they programmed of a Service earlier.
+    ///
+    /// # Errors
+    /// The plan may not be all there is.
+    pub fn needs_all(self, mode: &str) -> Result<(), SyncError> {
+        match self {
+            Rest::Delete => Ok(()),
+            Rest::Keep => Err(SyncError::Refused(format!(
+                "the input could not be read to its end, and the mode {mode} cannot keep Services that it does not name: \
+                 nothing was changed"
+            ))),
+        }
+    }
+}
+
 /// Why the kernel could not be brought in step. It is as it was before the transaction that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
@@ -91,6 +107,9 @@ pub enum SyncError {
     /// The kernel's tables could not be read.
     #[error("reading the kernel's tables: {0}")]
     Read(#[from] ReadError),
+    /// What loads the rules of another mode said no, or the kernel did.
+    #[error("{0}")]
+    Refused(String),
     /// A change was given where the last one had failed: now the whole plan is needed.
     #[error("the last transaction failed: the whole plan has to be applied now")]
     OutOfStep,

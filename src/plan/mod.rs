@@ -30,6 +30,17 @@ impl Plan {
     pub fn new(node: NodePlan, ports: impl IntoIterator<Item = PortPlan>) -> Plan {
         Plan { node, ports: ports.into_iter().map(|port| (port.id.clone(), port)).collect() }
     }
+
+    /// Follows a change.
+    pub fn follow(&mut self, change: PlanChange) {
+        if let Some(node) = change.node {
+            self.node = node;
+        }
+        for id in &change.removed {
+            self.ports.remove(id);
+        }
+        self.ports.extend(change.changed.into_iter().map(|port| (port.id.clone(), port)));
+    }
 }
 
 /// A change of the plan, as small as the change of the objects behind it.

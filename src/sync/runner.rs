@@ -10,7 +10,8 @@ use super::aside::{Aside, Outcome};
 use super::stats::Stats;
 use crate::config::Nftables;
 use crate::conntrack::{self, Cleaner};
-use crate::nftables::program::{Applied, Programmer, Rest, SyncError};
+use crate::dataplane::Dataplane;
+use crate::nftables::program::{Applied, Rest, SyncError};
 use crate::serve::{Observer, Question, SyncKind};
 use crate::source::Loaded;
 use crate::source::cluster::Message;
@@ -67,7 +68,7 @@ impl Default for Periods {
 #[derive(Debug)]
 pub struct Runner {
     tracker: Tracker,
-    programmer: Programmer,
+    programmer: Box<dyn Dataplane>,
     cleaner: Cleaner,
     periods: Periods,
     /// Whether the source has spoken: nothing is programmed before that (behaviour row A12).
@@ -94,10 +95,15 @@ pub struct Runner {
 
 impl Runner {
     /// A runner that has not been told anything.
-    pub fn new(tracker: Tracker, programmer: Programmer, cleaner: Cleaner, periods: Periods) -> Runner {
+    pub fn new(
+        tracker: Tracker,
+        programmer: impl Into<Box<dyn Dataplane>>,
+        cleaner: Cleaner,
+        periods: Periods,
+    ) -> Runner {
         Runner {
             tracker,
-            programmer,
+            programmer: programmer.into(),
             cleaner,
             periods,
             synced: false,
@@ -217,11 +223,12 @@ impl Runner {
             self.sync(check);
         }
         if is_due(self.collect_at) {
-            self.collect_at = None;
-            match self.programmer.collect() {
-                Ok(applied) if applied.bytes > 0 => {
+            let collected = self.programmer.collect();
+            self.collect_at = self.programmer.has_leftovers().then(|| now + KEEP_UNUSED);
+            match collected {
+                Ok(applied) if applied.deleted + applied.bytes > 0 => {
                     self.observer.collected(&applied);
-                    info!("deleted chains that nothing used any more");
+                    info!("deleted what nothing used any more");
                 }
                 Ok(_) | Err(SyncError::OutOfStep) => {}
                 Err(error) => {
@@ -311,7 +318,7 @@ impl Runner {
 
     /// Only after the rules are there that keep other hosts from loopback addresses.
     fn route_loopback(&mut self) {
-        if std::mem::replace(&mut self.routed, true) || !self.programmer.state().node().localhost_node_ports {
+        if std::mem::replace(&mut self.routed, true) || !self.programmer.serves_loopback() {
             return;
         }
         if let Err(error) = super::route_loopback() {

@@ -25,12 +25,23 @@ const PATIENCE: Duration = Duration::from_secs(60);
 impl Daemon {
     /// Starts it with these objects.
     pub fn start(lab: &Lab, stack: Stack, objects: &[&str]) -> Result<Daemon> {
+        Daemon::start_with(lab, &[], stack, objects)
+    }
+
+    /// The same with more arguments.
+    pub fn start_with(lab: &Lab, arguments: &[&str], stack: Stack, objects: &[&str]) -> Result<Daemon> {
         let directory = tempfile::tempdir()?;
         let log = File::create(directory.path().join("log"))?;
         write(&directory, stack, objects)?;
         let mut command = Command::new(env!("CARGO_BIN_EXE_svcmap"));
         command.args(["run", "--hostname-override", LOCAL_NODE, "--cluster-cidr", "10.0.0.0/8,fd00:5c::a00:0/104"]);
-        command.arg("-f").arg(manifests(&directory)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command
+            .args(arguments)
+            .arg("-f")
+            .arg(manifests(&directory))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
         let child = lab.node().run(|| command.spawn())?;
         Ok(Daemon { child, directory })
     }

@@ -10,6 +10,7 @@ use svcmap::lab::{Lab, Namespace, Outcome};
 use svcmap::objects::{Family, Protocol};
 
 use crate::common::cases::{LOCAL_NODE, Stack, address};
+use crate::daemon::Daemon;
 use crate::fixture;
 use crate::scene::{PATIENCE, Scene, ask, document, target};
 use crate::trial;
@@ -31,7 +32,9 @@ pub fn trials() -> Vec<Trial> {
     let compared = trial("iptables::compare_prints_a_row_for_each_mode", compared);
     let compared = compared.with_ignored_flag(missing("nft").is_err());
     let without = trial("iptables::compare_goes_on_without_iptables", without_iptables);
-    VARIANTS.into_iter().flat_map(of).chain([compared, without]).collect()
+    let programmed = trial("iptables::is_programmed_next_to_others", || fixture::in_a_lab(programmed));
+    let programmed = programmed.with_ignored_flag(missing("nft").is_err());
+    VARIANTS.into_iter().flat_map(of).chain([compared, without, programmed]).collect()
 }
 
 const COMPARE: [&str; 7] = ["compare", "--services", "6", "--endpoints", "2", "-o", "json"];
@@ -75,6 +78,50 @@ fn without_iptables() -> Result<()> {
     ensure!(report["not_run"][0]["mode"] == "iptables", "{report}");
     ensure!(report["not_run"][0]["why"].as_str().is_some_and(|why| why.contains("iptables-restore")), "{report}");
     Ok(())
+}
+
+/// The rules of somebody else, one of which has to stay the first.
+const FOREIGN: &str = "*nat\n:MINE - [0:0]\n-A PREROUTING -p tcp --dport 4444 -j MINE\n-A MINE -j RETURN\nCOMMIT\n\
+                       *filter\n-A INPUT -p tcp --dport 22 -j ACCEPT\nCOMMIT\n";
+
+/// `apply`, `run` and `cleanup`: changes reach the packets, and nobody else's rules are touched.
+fn programmed(lab: &mut Lab) -> Result<()> {
+    let scene = Scene::new(lab, Stack::Dual, "L1 R2", &["203.0.113.2"])?;
+    let lab = scene.lab;
+    let _servers = scene.serve(Protocol::Tcp, 8080)?;
+    let rules = || lab.node().command("iptables-save", &[], "");
+    load(lab.node(), "nft", FOREIGN, &[])?;
+    let svcmap = |arguments: &[&str], input: &str| lab.node().command(env!("CARGO_BIN_EXE_svcmap"), arguments, input);
+    let node = ["--hostname-override", LOCAL_NODE, "--cluster-cidr", "10.0.0.0/8,fd00:5c::a00:0/104"];
+    let apply = [&["apply", "--mode", "iptables", "-f", "-"], &node[..]].concat();
+    let service = "service svc port=80@3001";
+    let answers_from = |ip: &str| -> Result<()> {
+        for family in Family::BOTH {
+            let by = ask(lab, address("10.0.0.2", family), Protocol::Tcp, target("172.30.0.41", 80, family))?.by.ip();
+            ensure!(by == address(ip, family), "{by} answers, not {ip}");
+        }
+        Ok(())
+    };
+    svcmap(&apply, &document(Stack::Dual, &[service, "slice svc L1"]))?;
+    answers_from("10.180.0.1")?;
+    svcmap(&apply, &document(Stack::Dual, &[service, "slice svc R2"]))?;
+    answers_from("10.180.0.2")?;
+    let saved = rules()?;
+    ensure!(saved.matches("-A PREROUTING").count() == 2 && saved.matches("-A KUBE-SEP-").count() == 2, "{saved}");
+
+    let mut daemon = Daemon::start_with(lab, &["--mode", "iptables"], Stack::Dual, &[service, "slice svc R2"])?;
+    daemon.wait_for("synced", 1)?;
+    daemon.tell(Stack::Dual, &[service, "slice svc L1"])?;
+    daemon.wait_for("synced", 2)?;
+    answers_from("10.180.0.1")?;
+    daemon.stop()?;
+    ensure!(rules()?.contains("-A PREROUTING -p tcp -m tcp --dport 4444 -j MINE"), "{}", rules()?);
+
+    svcmap(&["cleanup", "--mode", "iptables"], "")?;
+    let left = rules()?;
+    ensure!(!left.contains("KUBE-"), "{left}");
+    ensure!(left.contains("--dport 4444 -j MINE") && left.contains("--dport 22 -j ACCEPT"), "{left}");
+    load(lab.node(), "nft", "*nat\nCOMMIT\n*filter\nCOMMIT\n", &[])
 }
 
 fn missing(variant: &str) -> Result<()> {

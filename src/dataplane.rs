@@ -1,0 +1,113 @@
+//! What keeps the kernel in step with the plan, in whichever mode.
+//!
+//! The mode nftables is what svcmap is made for: its [`Programmer`] reads back what it wrote, sends changes that are as small
+//! as they are, and says which Service was refused. The others are there for comparison and for who comes from them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::nftables::program::{Applied, Programmer, Rest, SyncError};
+use crate::plan::{Claim, NodePlan, PlanChange, PortName, PortPlan};
+
+/// A mode's way to program the current network namespace.
+pub trait Dataplane: fmt::Debug + Send {
+    /// Whether the kernel lets itself be asked.
+    ///
+    /// # Errors
+    /// It does not, or a program is missing.
+    fn check(&mut self) -> Result<(), SyncError>;
+
+    /// What [`Dataplane::replace`] shall do from now on with Services that only the kernel knows; it has to be called next.
+    fn set_rest(&mut self, rest: Rest);
+
+    /// The Service ports of which what is programmed stays, though the plan does not have them.
+    fn keep(&mut self, ports: BTreeSet<PortName>);
+
+    /// The UDP frontends that the kernel was found to hold when it was read.
+    fn take_found(&mut self) -> BTreeSet<Claim>;
+
+    /// Whether [`Dataplane::change`] can be used; else [`Dataplane::replace`] has to be.
+    fn is_in_step(&self) -> bool;
+
+    /// Whether what is programmed is still there.
+    ///
+    /// # Errors
+    /// Those of reading.
+    fn is_untouched(&mut self) -> Result<bool, SyncError>;
+
+    /// Makes the kernel hold this plan, whatever it holds now.
+    ///
+    /// # Errors
+    /// The kernel refuses, or cannot be asked.
+    fn replace(&mut self, node: NodePlan, ports: Vec<PortPlan>) -> Result<Applied, SyncError>;
+
+    /// Makes the kernel follow a change of the plan.
+    ///
+    /// # Errors
+    /// The kernel refuses; [`SyncError::OutOfStep`] after that.
+    fn change(&mut self, change: PlanChange) -> Result<Applied, SyncError>;
+
+    /// Deletes what nothing uses any more and was left for a while.
+    ///
+    /// # Errors
+    /// Those of [`Dataplane::change`].
+    fn collect(&mut self) -> Result<Applied, SyncError>;
+
+    /// Whether [`Dataplane::collect`] has left something for the next time.
+    fn has_leftovers(&self) -> bool;
+
+    /// Whether the kernel has to route loopback addresses for node ports.
+    fn serves_loopback(&self) -> bool;
+}
+
+impl Dataplane for Programmer {
+    fn check(&mut self) -> Result<(), SyncError> {
+        Programmer::check(self)
+    }
+
+    fn set_rest(&mut self, rest: Rest) {
+        Programmer::set_rest(self, rest);
+    }
+
+    fn keep(&mut self, ports: BTreeSet<PortName>) {
+        Programmer::keep(self, ports);
+    }
+
+    fn take_found(&mut self) -> BTreeSet<Claim> {
+        Programmer::take_found(self)
+    }
+
+    fn is_in_step(&self) -> bool {
+        Programmer::is_in_step(self)
+    }
+
+    fn is_untouched(&mut self) -> Result<bool, SyncError> {
+        Programmer::is_untouched(self)
+    }
+
+    fn replace(&mut self, node: NodePlan, ports: Vec<PortPlan>) -> Result<Applied, SyncError> {
+        Programmer::replace(self, node, ports)
+    }
+
+    fn change(&mut self, change: PlanChange) -> Result<Applied, SyncError> {
+        Programmer::change(self, change)
+    }
+
+    fn collect(&mut self) -> Result<Applied, SyncError> {
+        Programmer::collect(self)
+    }
+
+    fn has_leftovers(&self) -> bool {
+        false
+    }
+
+    fn serves_loopback(&self) -> bool {
+        self.state().node().localhost_node_ports
+    }
+}
+
+impl From<Programmer> for Box<dyn Dataplane> {
+    fn from(programmer: Programmer) -> Box<dyn Dataplane> {
+        Box::new(programmer)
+    }
+}

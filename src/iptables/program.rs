@@ -1,0 +1,129 @@
+//! Keeps the kernel in step with the plan by `iptables-restore`.
+//!
+//! The rules are loaded next to those of others, and after that only what differs: the chains of all Services together, and
+//! those of the Services that changed. What is in the kernel already is not understood, only replaced.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use super::kernel;
+use super::ruleset::Ruleset;
+use super::saved::Saved;
+use crate::dataplane::Dataplane;
+use crate::nftables::program::{Applied, Rest, SyncError};
+use crate::objects::Family;
+use crate::plan::{Claim, NodePlan, Plan, PlanChange, PortName, PortPlan};
+
+/// What is programmed.
+#[derive(Debug, Default)]
+pub struct Programmer {
+    plan: Plan,
+    loaded: BTreeMap<Family, Ruleset>,
+    rest: Rest,
+    in_step: bool,
+}
+
+impl Programmer {
+    /// Makes the rules of a family what the plan says. A family that has no Services and nothing of ours is left alone: its
+    /// programs may not even be there.
+    fn bring(&mut self, family: Family, applied: &mut Applied) -> Result<(), SyncError> {
+        let has_services = self.plan.ports.keys().any(|id| id.family == family);
+        let started = Instant::now();
+        let wanted = Ruleset::new(&self.plan, family);
+        let text = match self.loaded.get(&family) {
+            Some(before) if *before == wanted => return Ok(()),
+            Some(before) if before.has_jumps_of(&wanted) => wanted.change_from(before),
+            _ => match kernel::save(family) {
+                Ok(saved) if !has_services && saved.iter().all(Saved::is_empty) => return Ok(()),
+                Err(_) if !has_services => return Ok(()),
+                saved => wanted.onto(&saved?),
+            },
+        };
+        applied.encode += started.elapsed();
+        let started = Instant::now();
+        self.loaded.remove(&family);
+        kernel::restore(family, &text)?;
+        let taken = started.elapsed();
+        *applied += Applied {
+            transactions: 1,
+            messages: text.lines().count(),
+            bytes: text.len(),
+            added: text.lines().filter(|line| line.starts_with("-A ") || line.starts_with("-I ")).count(),
+            deleted: text.lines().filter(|line| line.starts_with("-D ") || line.starts_with("-X ")).count(),
+            kernel: taken,
+            longest: taken,
+            ..Applied::default()
+        };
+        self.loaded.insert(family, wanted);
+        Ok(())
+    }
+
+    fn bring_all(&mut self) -> Result<Applied, SyncError> {
+        self.in_step = false;
+        let mut applied = Applied::default();
+        for family in Family::BOTH {
+            self.bring(family, &mut applied)?;
+        }
+        self.in_step = true;
+        Ok(applied)
+    }
+}
+
+impl Dataplane for Programmer {
+    fn check(&mut self) -> Result<(), SyncError> {
+        kernel::save(Family::V4).map(drop)
+    }
+
+    fn set_rest(&mut self, rest: Rest) {
+        self.rest = rest;
+        self.in_step = false;
+    }
+
+    /// Nothing is ever set aside: what is refused is a whole text.
+    fn keep(&mut self, _: BTreeSet<PortName>) {}
+
+    /// Rules are not read back.
+    fn take_found(&mut self) -> BTreeSet<Claim> {
+        BTreeSet::new()
+    }
+
+    fn is_in_step(&self) -> bool {
+        self.in_step
+    }
+
+    fn is_untouched(&mut self) -> Result<bool, SyncError> {
+        for (family, rules) in &self.loaded {
+            if !kernel::holds(*family, rules)? {
+                return Ok(false);
+            }
+        }
+        Ok(self.in_step)
+    }
+
+    fn replace(&mut self, node: NodePlan, ports: Vec<PortPlan>) -> Result<Applied, SyncError> {
+        self.rest.needs_all("iptables")?;
+        self.loaded.clear();
+        self.plan = Plan::new(node, ports);
+        self.bring_all()
+    }
+
+    fn change(&mut self, change: PlanChange) -> Result<Applied, SyncError> {
+        if !self.in_step {
+            return Err(SyncError::OutOfStep);
+        }
+        self.plan.follow(change);
+        self.bring_all()
+    }
+
+    fn collect(&mut self) -> Result<Applied, SyncError> {
+        Ok(Applied::default())
+    }
+
+    fn has_leftovers(&self) -> bool {
+        false
+    }
+
+    fn serves_loopback(&self) -> bool {
+        self.plan.node.localhost_node_ports
+    }
+}
