@@ -49,12 +49,13 @@ fn retimed(entry: Element, timeout: u64) -> Option<Element> {
 pub fn carried(connection: &mut Connection, maps: &[SetRef], making: &[Op]) -> Result<Vec<Op>, ReadError> {
     let mut ops = Vec::new();
     for set in maps {
-        let mut elements = entries(connection, set)?;
-        let room = making.iter().find_map(|op| match op {
-            Op::AddSet(made) if made.name == set.name && made.family == set.family => made.size,
+        let made = making.iter().find_map(|op| match op {
+            Op::AddSet(made) if made.name == set.name && made.family == set.family => Some(made),
             _ => None,
         });
-        let room = room.unwrap_or(AFFINITY_CLIENTS) as usize;
+        let Some(made) = made else { continue };
+        let mut elements = entries(connection, set)?;
+        let room = made.size.unwrap_or(AFFINITY_CLIENTS) as usize;
         if elements.len() > room {
             elements.sort_unstable_by_key(|entry| Reverse(entry.expiration_ms));
             elements.truncate(room);

@@ -34,6 +34,16 @@ impl Limits {
         Limits { elements: ELEMENTS.min(bytes / ELEMENT_BYTES), bytes }
     }
 
+    /// Whether all of these operations fit into one transaction.
+    pub fn hold<const N: usize>(self, ops: [&[Op]; N]) -> bool {
+        ops.into_iter().map(bytes).sum::<usize>() <= self.bytes
+    }
+
+    /// As many elements in one transaction as there are.
+    pub fn without_cuts(self) -> Limits {
+        Limits { elements: usize::MAX, ..self }
+    }
+
     /// The most elements in a transaction of nothing but verdicts: more, since there should be few of these.
     pub fn verdicts(self) -> usize {
         3 * self.elements
@@ -128,8 +138,7 @@ fn movers(state: &State, change: &PlanChange) -> HashSet<PortId> {
 /// leads to yet, then verdicts change, then endpoints go that nothing leads to any more. A key that is deleted and
 /// added is so in one transaction.
 pub fn pieces(ops: &[Op], limits: Limits) -> Vec<Cow<'_, [Op]>> {
-    let bytes = |ops: &[Op]| ops.iter().map(batch_bytes).sum::<usize>();
-    if bytes(ops) <= limits.bytes {
+    if limits.hold([ops]) {
         return if ops.is_empty() { Vec::new() } else { vec![Cow::Borrowed(ops)] };
     }
     let mut stages: [Vec<Op>; 5] = Default::default();
@@ -172,6 +181,10 @@ pub fn pieces(ops: &[Op], limits: Limits) -> Vec<Cow<'_, [Op]>> {
         pieces.push(Cow::Owned(piece));
     }
     pieces
+}
+
+fn bytes(ops: &[Op]) -> usize {
+    ops.iter().map(batch_bytes).sum()
 }
 
 /// Source ranges are verdicts, too.

@@ -140,12 +140,16 @@ fn of_object(op: &Op, before: &State, remade: &[Family]) -> Option<Difference> {
     let (family, sign, what) = match op {
         Op::AddTable(Table { family, .. }) | Op::AddSet(Set { family, .. }) if is_remade(*family) => return None,
         Op::AddChain(chain) if is_remade(chain.family) && had(chain) => return None,
-        Op::DeleteTable { family, name } if is_remade(*family) => (*family, '~', format!("table {name}: larger maps")),
+        Op::DeleteTable { family, name } if is_remade(*family) => {
+            let outgrown = family_of(*family).is_some_and(|family| !before.remade.contains(&family));
+            let why = if outgrown { "larger maps" } else { "is not laid out as by this version" };
+            (*family, '~', format!("table {name}: {why}"))
+        }
         Op::AddTable(table) if family_of(table.family).is_some_and(|family| before.tables(family).exists) => {
             (table.family, '~', format!("table {}: is dormant", table.name))
         }
         Op::AddTable(table) => (table.family, '+', format!("table {}", table.name)),
-        Op::DeleteTable { family, name } => (*family, '~', format!("table {name} is not one of this version's")),
+        Op::DeleteTable { family, name } => (*family, '-', format!("table {name}")),
         Op::AddChain(chain) => (chain.family, '+', format!("chain {}", chain.name)),
         Op::DeleteChain(chain) => (chain.family, '-', format!("chain {}", chain.name)),
         Op::FlushChain(chain) => (chain.family, '~', format!("chain {}: other rules", chain.name)),

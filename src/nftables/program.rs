@@ -5,6 +5,7 @@ use std::io;
 use std::ops::AddAssign;
 use std::time::Duration;
 
+use super::cut::Limits;
 use super::names::Map;
 use super::owner;
 use super::read::{self, Reading};
@@ -191,8 +192,7 @@ impl Programmer {
         self.in_step = false;
         let (repairs, change) = self.compare(node, ports)?;
         let mut applied = Applied::default();
-        self.send(repairs, &mut applied)?;
-        self.send_change(change, &mut applied)?;
+        self.send_change(repairs, change, &mut applied)?;
         self.in_step = true;
         Ok(applied)
     }
@@ -207,7 +207,7 @@ impl Programmer {
         }
         self.in_step = false;
         let mut applied = Applied::default();
-        self.send_change(change, &mut applied)?;
+        self.send_change(Transaction::default(), change, &mut applied)?;
         self.in_step = true;
         Ok(applied)
     }
@@ -237,8 +237,7 @@ impl Programmer {
         let (repairs, change) = self.compare(node, ports)?;
         let before = self.state.clone();
         let transaction = self.state.advance(change);
-        let ops = repairs.ops.into_iter().chain(transaction.ops).collect();
-        Ok(Preview { before, ops })
+        Ok(Preview { before, ops: repairs.then(transaction).ops })
     }
 
     /// Deletes svcmap's tables; returns which were there.
@@ -288,10 +287,29 @@ impl Programmer {
         Ok((repairs, PlanChange { node: Some(node), changed: ports, removed }))
     }
 
-    fn send_change(&mut self, change: PlanChange, applied: &mut Applied) -> Result<(), SyncError> {
-        let mut schedule = Schedule::new(&mut self.state, change, self.connection.max_batch_bytes());
+    /// Sends repairs in one transaction with the change, or with its first part; before it where both do not fit.
+    fn send_change(
+        &mut self,
+        repairs: Transaction,
+        change: PlanChange,
+        applied: &mut Applied,
+    ) -> Result<(), SyncError> {
+        let limits = Limits::new(self.connection.max_batch_bytes());
+        let mut schedule = Schedule::new(&mut self.state, change, limits);
         let before = applied.transactions;
-        let sent = send::all(&mut self.connection, || schedule.next(), applied);
+        let (mut repairs, mut waiting) = (Some(repairs).filter(|repairs| !repairs.is_empty()), None);
+        let mut next = || {
+            let next = waiting.take().or_else(|| schedule.next());
+            match (repairs.take(), next) {
+                (Some(repairs), Some(next)) if !limits.hold([&repairs.ops, &next.ops]) => {
+                    waiting = Some(next);
+                    Some(repairs)
+                }
+                (Some(repairs), next) => Some(repairs.then(next.unwrap_or_default())),
+                (None, next) => next,
+            }
+        };
+        let sent = send::all(&mut self.connection, &mut next, applied);
         applied.encode += schedule.time();
         self.count(applied.transactions - before);
         sent.map_err(|failure| self.explain(failure))

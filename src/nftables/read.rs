@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashMap;
 
-use super::chains::{self, AffinityRules, Chains};
+use super::chains::{self, Chains};
 use super::element::{Element, Key, Value};
 use super::names::{AffinityId, Chain, Map, TABLE};
 use super::rule::nf_family;
-use super::state::{AffinityTables, Fill, State, Tables};
+use super::state::{Fill, State, Tables};
 use super::transaction::{Draft, Transaction, set_ref};
 use super::{decode, lower, maps, ranges};
-use crate::netlink::model::{self, Expr, Op, table_flags};
+use crate::netlink::model::{self, ChainRef, Expr, Op, SetRef, set_flags, table_flags};
 use crate::netlink::{Connection, ReadError, Sink};
 use crate::objects::Family;
 use crate::plan::{NodePlan, PortName};
@@ -37,7 +37,7 @@ pub fn read(connection: &mut Connection, node: &NodePlan) -> Result<Reading, Rea
         let Some(found) = Found::read(connection, family)? else { continue };
         match found.structure() {
             Some(structure) => structure.adopt(node, found, &mut reading.state, &mut draft),
-            None => draft.delete_table(family),
+            None => found.give_up(&mut reading.state),
         }
     }
     reading.repairs = draft.finish();
@@ -113,38 +113,70 @@ impl Found {
         Ok(())
     }
 
-    /// The chains and maps, if they are those of this version: all that have to be there, declared as they should be,
-    /// and none that cannot be told.
+    /// The chains and maps, if all maps are there and declared as they should be. What is known by name and differs
+    /// otherwise, and whatever else there is, can be put right in place.
     fn structure(&self) -> Option<Structure> {
         let mut structure = Structure::default();
-        for set in &self.sets {
-            let map: Map = set.name.parse().ok()?;
-            let wanted = maps::to_wire(map, self.family, set.size);
-            let same = model::Set { data_len: wanted.data_len, timeout_ms: None, ..set.clone() } == wanted
-                || maps::is_sized(map) && model::Set { data_len: wanted.data_len, ..set.clone() } == wanted;
-            if !same {
-                return None;
+        for set in self.sets.iter().filter(|set| set.flags & set_flags::ANONYMOUS == 0) {
+            match set.name.parse() {
+                Ok(map) if self.is_declared_right(map, set) => _ = structure.maps.insert(map, set.size),
+                Ok(_) => return None,
+                Err(_) => structure.foreign_sets.push(set.name.clone()),
             }
-            structure.maps.insert(map, set.size);
         }
         for chain in &self.chains {
-            let name: Chain = chain.name.parse().ok()?;
-            let wanted = match name {
-                Chain::Base(base) => Some(chains::hook(base)),
-                _ => None,
-            };
-            if chain.hook != wanted {
-                return None;
+            match chain.name.parse() {
+                Ok(Chain::Base(base)) if chain.hook == Some(chains::hook(base)) => {
+                    structure.chains.insert(Chain::Base(base));
+                }
+                Ok(name) if chain.hook.is_none() && !matches!(name, Chain::Base(_)) => {
+                    _ = structure.chains.insert(name)
+                }
+                // a base chain that is hooked in another way; nothing leads to it, so it can be made again
+                Ok(Chain::Base(_)) if chain.hook.is_some() => structure.foreign_chains.push(chain.name.clone()),
+                Ok(_) => return None,
+                Err(_) => structure.foreign_chains.push(chain.name.clone()),
             }
-            structure.chains.insert(name);
         }
-        let whole = Map::CONSTANT.iter().all(|map| structure.maps.contains_key(map))
-            && Chain::constant().all(|chain| structure.chains.contains(&chain));
+        let whole = Map::CONSTANT.iter().all(|map| structure.maps.contains_key(map));
         let rooted = structure.chains.iter().all(|chain| {
             chains::references(*chain).iter().all(|needed| structure.chains.contains(needed))
                 && chains::affinity_maps_of(*chain).iter().all(|map| structure.maps.contains_key(map))
         });
         (whole && rooted).then_some(structure)
+    }
+
+    fn is_declared_right(&self, map: Map, set: &model::Set) -> bool {
+        let wanted = maps::to_wire(map, self.family, set.size);
+        let found = model::Set { data_len: wanted.data_len, ..set.clone() };
+        maps::is_sized(map) && found == wanted || model::Set { timeout_ms: None, ..found } == wanted
+    }
+
+    /// Has the table made again, in the transaction of the next change, with the Service ports that can be told from its
+    /// elements. What its affinity maps hold is carried over.
+    fn give_up(self, state: &mut State) {
+        let ports = decode::ports(self.family, &self.elements, &self.timeouts());
+        let mut numbers = decode::numbers(&self.elements, first_number());
+        let mut tables = Tables { exists: true, ..Tables::default() };
+        for set in &self.sets {
+            if let Ok(map @ Map::Affinity(id)) = set.name.parse()
+                && self.is_declared_right(map, set)
+            {
+                tables.note_affinity(id, map);
+            }
+        }
+        for port in &ports {
+            if let Some((id, _)) = lower::affinity(port) {
+                state.numbers.insert(port.id.clone(), numbers.remove(&id).unwrap_or_default());
+            }
+            let mut count = |element: Element| tables.count_element(&element, true);
+            lower::for_each_own_element(port, state.numbers_of(port), &mut count);
+            lower::for_each_shared(port, &mut |shared| count(shared.into()));
+        }
+        tables.fill.iter_mut().for_each(|(_, fill)| fill.fit());
+        *state.tables_mut(self.family) = tables;
+        state.remade.insert(self.family);
+        state.ports.extend(ports);
     }
 
     /// The rules of a chain as they are.
@@ -153,11 +185,11 @@ impl Found {
     }
 
     /// The seconds that the rules of affinity chains name.
-    fn timeouts(&self, structure: &Structure) -> BTreeMap<AffinityId, u32> {
+    fn timeouts(&self) -> BTreeMap<AffinityId, u32> {
         let mut timeouts = BTreeMap::new();
-        for chain in &structure.chains {
-            let Some(id) = decode::affinity_id(*chain) else { continue };
-            let seconds = self.rules_of(*chain).iter().flatten().find_map(|expr| match expr {
+        for chain in self.chains.iter().filter_map(|chain| chain.name.parse().ok()) {
+            let Some(id) = decode::affinity_id(chain) else { continue };
+            let seconds = self.rules_of(chain).iter().flatten().find_map(|expr| match expr {
                 Expr::Dynset { timeout_ms: Some(ms), .. } => u32::try_from(ms / 1000).ok(),
                 _ => None,
             });
@@ -167,11 +199,14 @@ impl Found {
     }
 }
 
-/// A table of this version.
+/// A table of this version, and what else is in it.
 #[derive(Debug, Default)]
 struct Structure {
     chains: BTreeSet<Chain>,
     maps: BTreeMap<Map, Option<u32>>,
+    /// Chains that are not svcmap's, or that are hooked in another way.
+    foreign_chains: Vec<model::Name>,
+    foreign_sets: Vec<model::Name>,
 }
 
 impl Structure {
@@ -181,18 +216,22 @@ impl Structure {
         if found.dormant {
             draft.make_table(family); // over the one that is there, this sets the flags
         }
+        self.remove_foreign(family, draft);
         let elements = std::mem::take(&mut found.elements);
         for (map, elements) in found.alien.drain(..) {
             draft.op(Op::DeleteElements { set: set_ref(family, map), elements });
         }
-        let ports = decode::ports(family, &elements, &found.timeouts(self));
+        let ports = decode::ports(family, &elements, &found.timeouts());
         let mut numbers = decode::numbers(&elements, first_number());
         let mut tables = Tables { exists: true, ..Tables::default() };
         tables.chains = self.chains.iter().map(|chain| (*chain, 0)).collect();
+        for chain in Chain::constant().filter(|chain| !self.chains.contains(chain)) {
+            tables.chains.insert(chain, 0);
+            draft.make_chain(family, chain);
+        }
         for (&map, &size) in &self.maps {
             if let Map::Affinity(id) | Map::Slots(id, _) | Map::Members(id, _) = map {
-                let rules = AffinityRules { protocol: crate::objects::Protocol::Tcp, seconds: 0, cluster: 0, local: 0 };
-                tables.affinity.entry(id).or_insert(AffinityTables { rules, maps: BTreeSet::new() }).maps.insert(map);
+                tables.note_affinity(id, map);
             } else if let Some(fill) = tables.fill.get_mut(map).filter(|_| maps::is_sized(map)) {
                 *fill = Fill { used: 0, size: size.unwrap_or(u32::MAX) };
             }
@@ -232,6 +271,21 @@ impl Structure {
         state.ports.extend(ports);
     }
 
+    /// Foreign chains may send packets to each other, and svcmap's rules and elements to them. The former are emptied at
+    /// the beginning, the latter are put right; at the end nothing needs them any more.
+    fn remove_foreign(&self, family: Family, draft: &mut Draft) {
+        let (family, table) = (nf_family(family), TABLE);
+        for name in &self.foreign_chains {
+            let chain = ChainRef { family, table: table.into(), name: name.clone() };
+            draft.op(Op::FlushChain(chain.clone()));
+            let is_ours = name.parse::<Chain>().is_ok();
+            if is_ours { draft.op(Op::DeleteChain(chain)) } else { draft.last(Op::DeleteChain(chain)) }
+        }
+        for name in &self.foreign_sets {
+            draft.last(Op::DeleteSet(SetRef { family, table: table.into(), name: name.clone() }));
+        }
+    }
+
     /// The Service ports in use whose affinity maps hold another number of clients than the plan says.
     fn affinity_of_other_size(&self, node: &NodePlan, tables: &Tables) -> BTreeSet<AffinityId> {
         let declared = |size: Option<u32>| size.unwrap_or(maps::AFFINITY_CLIENTS);
@@ -253,7 +307,7 @@ impl Structure {
         draft: &mut Draft,
     ) {
         let writer = Chains { family: found.family, node };
-        for &chain in &self.chains {
+        for &chain in tables.chains.keys().filter(|chain| self.chains.contains(chain) || chain.is_constant()) {
             let affinity = tables.affinity_rules(chain);
             let id = decode::affinity_id(chain);
             let is_remade = id.is_some_and(|id| remade.contains(&id)) && !chains::affinity_maps_of(chain).is_empty();

@@ -31,12 +31,14 @@ enum Verdicts {
 }
 
 impl<'a> Schedule<'a> {
-    /// The transactions that bring the change in, none longer than the send buffer allows.
-    pub fn new(state: &'a mut State, change: PlanChange, max_batch_bytes: usize) -> Schedule<'a> {
+    /// The transactions that bring the change in, none larger than the limits say.
+    pub fn new(state: &'a mut State, change: PlanChange, limits: Limits) -> Schedule<'a> {
         let started = Instant::now();
-        let verdicts = if state.ports.is_empty() { Verdicts::Open } else { Verdicts::Along };
+        // what is made in the place of an unknown table goes into force at once
+        let in_one = state.ports.is_empty() && !state.remade.is_empty();
+        let verdicts = if state.ports.is_empty() && !in_one { Verdicts::Open } else { Verdicts::Along };
         state.make_room(change.changed.iter());
-        let limits = Limits::new(max_batch_bytes);
+        let limits = if in_one { limits.without_cuts() } else { limits };
         let parts = Parts::new(state, change, limits);
         Schedule { state, limits, parts, verdicts, time: started.elapsed() }
     }

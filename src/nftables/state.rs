@@ -17,7 +17,7 @@ use super::numbers::Numbers;
 use super::ports::Ports;
 use super::transaction::{Content, Draft, Transaction};
 use super::{maps, ranges};
-use crate::objects::Family;
+use crate::objects::{Family, Protocol};
 use crate::plan::{NodePlan, PlanChange, PortId, PortPlan, assign};
 
 /// What is programmed, in both families.
@@ -29,8 +29,9 @@ pub struct State {
     pub(super) numbers: HashMap<PortId, Numbers>,
     pub(super) v4: Tables,
     pub(super) v6: Tables,
-    /// The families whose tables have to be made again, since a map has no room for what is coming.
-    pub(super) outgrown: BTreeSet<Family>,
+    /// The families whose tables have to be made again by the next transaction: a map has no room for what is coming, or
+    /// the kernel's table is laid out in another way.
+    pub(super) remade: BTreeSet<Family>,
 }
 
 /// What one family's table holds beside the Service ports.
@@ -155,9 +156,9 @@ impl State {
     pub(super) fn advance_in_room(&mut self, change: PlanChange, mut draft: Draft) -> Transaction {
         let old_node = std::mem::take(&mut self.node);
         let node = change.node.unwrap_or_else(|| old_node.clone());
-        let outgrown = std::mem::take(&mut self.outgrown);
+        let remade = std::mem::take(&mut self.remade);
         for family in Family::BOTH {
-            if outgrown.contains(&family) {
+            if remade.contains(&family) {
                 self.tables_mut(family).clear(family, &mut draft);
             }
             if self.tables(family).exists {
@@ -170,7 +171,7 @@ impl State {
         let mut touched = HashSet::new();
         for id in change.removed {
             let Some(old) = self.ports.remove(&id) else { continue };
-            if !outgrown.contains(&id.family) {
+            if !remade.contains(&id.family) {
                 self.replace_port(&node, Some(&old), None, &mut draft);
             }
         }
@@ -180,7 +181,7 @@ impl State {
                 port.cluster = assign(&old.cluster, port.cluster);
                 port.local = assign(&old.local, port.local);
             }
-            if outgrown.contains(&port.id.family) {
+            if remade.contains(&port.id.family) {
                 touched.insert(port.id.clone());
                 self.replace_port(&node, None, Some(&port), &mut draft);
             } else if old.as_ref() != Some(&port) {
@@ -188,9 +189,9 @@ impl State {
             }
             self.ports.insert(port);
         }
-        if !outgrown.is_empty() {
+        if !remade.is_empty() {
             let ports = std::mem::take(&mut self.ports);
-            for port in ports.iter().filter(|p| outgrown.contains(&p.id.family) && !touched.contains(&p.id)) {
+            for port in ports.iter().filter(|p| remade.contains(&p.id.family) && !touched.contains(&p.id)) {
                 self.replace_port(&node, None, Some(port), &mut draft);
             }
             self.ports = ports;
@@ -301,13 +302,18 @@ impl State {
                 grown |= maps::is_sized(map) && fill.grow(*more);
             }
             if grown && tables.exists {
-                self.outgrown.insert(family);
+                self.remade.insert(family);
             }
         }
     }
 }
 
 impl Fill {
+    /// The size for what it holds and as much again.
+    pub(super) fn fit(&mut self) {
+        self.size = size_for(2 * self.used);
+    }
+
     /// Enlarges the map where so many more elements would not fit; whether it had to be.
     fn grow(&mut self, more: isize) -> bool {
         let total = self.used.saturating_add_signed(more);
@@ -405,6 +411,13 @@ impl Tables {
         for chain in users {
             draft.need_chain(family, chain, writer.rules(chain, self.affinity_rules(chain)));
         }
+    }
+
+    /// Notes an affinity map that is there, of a Service port of which nothing else is known yet.
+    pub(super) fn note_affinity(&mut self, id: AffinityId, map: Map) {
+        let rules = AffinityRules { protocol: Protocol::Tcp, seconds: 0, cluster: 0, local: 0 };
+        let of_port = || AffinityTables { rules, maps: BTreeSet::new() };
+        self.affinity.entry(id).or_insert_with(of_port).maps.insert(map);
     }
 
     /// What the rules of an affinity chain follow from.

@@ -45,6 +45,16 @@ impl Transaction {
         self.ops.is_empty()
     }
 
+    /// This, and then another, in one transaction.
+    pub fn then(mut self, next: Transaction) -> Transaction {
+        let Transaction { ops, retime, carry, counts } = next;
+        self.ops.extend(ops);
+        self.retime.extend(retime);
+        self.carry.extend(carry);
+        self.counts.extend(counts);
+        self
+    }
+
     /// How many elements are added.
     pub fn elements_added(&self) -> usize {
         self.ops.iter().filter(|op| matches!(op, Op::AddElements { .. })).map(Op::weight).sum()
@@ -173,6 +183,11 @@ impl Draft {
     /// An operation that comes before the elements.
     pub(super) fn op(&mut self, op: Op) {
         self.made.push(op);
+    }
+
+    /// An operation that comes after everything else.
+    pub(super) fn last(&mut self, op: Op) {
+        self.unused.push(op);
     }
 
     pub(super) fn delete_table(&mut self, family: Family) {

@@ -68,6 +68,15 @@ netns_test! {
             "flush chain ip svcmap pick-3".into(),
             "add chain ip svcmap foreign".into(),
             "add set ip svcmap foreign { type ipv4_addr; }".into(),
+            "add set ip svcmap foreign { type ipv4_addr; }; add rule ip svcmap dispatch ip saddr @foreign drop".into(),
+            "add rule ip svcmap dispatch ip saddr { 192.0.2.1, 192.0.2.7 } drop".into(),
+            "add chain ip svcmap foreign; add rule ip svcmap dispatch jump foreign; add chain ip svcmap other; add rule ip svcmap foreign goto other".into(),
+            "add chain ip svcmap foreign; add element ip svcmap services { 1.2.3.4 . tcp . 5 : goto foreign }".into(),
+            "add chain ip svcmap foreign { type filter hook prerouting priority -300; policy drop; }".into(),
+            "delete chain ip svcmap nat-postrouting".into(),
+            "delete chain ip svcmap nat-postrouting; add chain ip svcmap nat-postrouting { type nat hook postrouting priority 300; }".into(),
+            "delete chain ip svcmap nat-postrouting; add chain ip svcmap nat-postrouting".into(),
+            "delete table ip svcmap; add table ip svcmap; add map ip svcmap services { type ipv4_addr . inet_service : verdict; }".into(),
             "delete table ip svcmap".into(),
             "delete table ip6 svcmap".into(),
             "delete table ip svcmap; add table ip svcmap".into(),
@@ -80,6 +89,7 @@ netns_test! {
             let mut programmer = Programmer::open(CodecKind::Native).unwrap();
             let applied = programmer.replace(whole.0.clone(), whole.1.clone()).unwrap_or_else(|e| panic!("{damage}: {e}"));
             assert!(applied.bytes > 0, "{damage}: was not noticed");
+            assert_eq!(applied.transactions, 1, "{damage}: was not repaired at once");
             programmer.collect().unwrap();
             assert_same(&intact, &sorted_listing(), &damage);
             let again = programmer.replace(whole.0.clone(), whole.1.clone()).unwrap();
