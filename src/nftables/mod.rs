@@ -12,6 +12,7 @@ pub mod cut;
 pub mod decode;
 pub mod differences;
 pub mod element;
+mod fill;
 pub mod lower;
 pub mod maps;
 pub mod names;

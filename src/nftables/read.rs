@@ -6,9 +6,10 @@ use hashbrown::HashMap;
 
 use super::chains::{self, Chains};
 use super::element::{Element, Key, Value};
+use super::fill::Fill;
 use super::names::{AffinityId, Chain, Map, TABLE};
 use super::rule::nf_family;
-use super::state::{Fill, State, Tables};
+use super::state::{State, Tables};
 use super::transaction::{Draft, Transaction, set_ref};
 use super::{decode, lower, maps, ranges};
 use crate::netlink::model::{self, ChainRef, Expr, Op, SetRef, set_flags, table_flags};
