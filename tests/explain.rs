@@ -94,6 +94,23 @@ fn what_is_asked_wrongly_is_said() {
     }
 }
 
+#[test]
+fn listings_of_kube_proxy_are_followed() {
+    for generation in ["1.29", "1.34", "1.36", "1.37"] {
+        let path = format!("{}/tests/data/rulesets/kube-proxy-{generation}.nft", env!("CARGO_MANIFEST_DIR"));
+        let question = ["--ruleset", &path, "--from", "192.0.2.7", "--to", "203.0.113.5:80"];
+        let (status, said, errors) = run(&[&question[..], &NODE[..]].concat());
+        assert_eq!(status, Some(0), "{errors}");
+        let expected = "
+outcome
+       1/3  10.244.1.2:8080, masqueraded
+       1/3  10.244.2.2:8080, masqueraded
+       1/3  10.244.2.3:8080, masqueraded
+";
+        assert!(said.contains(expected), "{generation}: {said}");
+    }
+}
+
 /// Loads an nft script, and explains the pod's connection through what the kernel then holds.
 fn loaded(script: &str) -> Explanation {
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -102,8 +102,9 @@ fn rules(args: &Args) -> Result<(Ruleset, Surroundings), Failure> {
 }
 
 fn of_listing(path: &Path, input: &InputArgs) -> Result<(Ruleset, Surroundings), Failure> {
-    let listing =
-        listing::read(&read_text(path)?).map_err(|error| Failure::Input(format!("{}: {error}", display(path))))?;
+    let listing = listing::read(&read_text(path)?).map_err(|error| {
+        Failure::Input(format!("{}: {error} (what nft list ruleset prints is followed)", display(path)))
+    })?;
     let mut surroundings = Surroundings::with_addresses(&configuration(&input.proxy)?.proxy.node_ips);
     surroundings.pods.extend(&input.proxy.cluster_cidr);
     surroundings.pods.extend(listing.ruleset.prefixes(TABLE, &Map::PodCidrs.name()));

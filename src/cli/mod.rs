@@ -4,6 +4,7 @@
 //! 2 for bad input, 3 where this machine cannot run a part of what was asked for.
 
 mod apply;
+mod audit;
 mod cleanup;
 mod compare;
 mod config;
@@ -43,6 +44,8 @@ enum Command {
     Render(render::Args),
     /// Compare what the input wants with what the kernel holds
     Diff(diff::Args),
+    /// Read a ruleset in terms of Services, say what is wrong with it and where it differs from what is wanted
+    Audit(audit::Args),
     /// Follow one new connection through the rules, step by step
     Explain(explain::Args),
     /// Show new connections and endpoints of every Service, live
@@ -73,6 +76,7 @@ pub fn main() -> ExitCode {
         Command::Apply(args) => output::finish(apply::run(&args)),
         Command::Render(args) => output::finish(render::run(&args)),
         Command::Diff(args) => output::finish(diff::run(&args)),
+        Command::Audit(args) => output::finish(audit::run(&args)),
         Command::Explain(args) => output::finish(explain::run(&args)),
         Command::Top(args) => output::finish(top::run(&args)),
         Command::Cleanup(args) => output::finish(cleanup::run(&args)),

@@ -1,11 +1,13 @@
 //! What `nft -j list ruleset` prints: one object, in whose list `nftables` every table, chain, set and rule is an object.
 //! They are read one at a time, since a listing may be long.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserializer as _;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value as Json;
+use serde_json::value::RawValue;
 
 use super::NoListing;
 use super::ast::{Chain, Data, Element, Rule, Set, Statement, TableName, Value};
@@ -63,9 +65,9 @@ impl<'de> Visitor<'de> for Objects<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut objects: A) -> Result<(), A::Error> {
         let mut number = 0;
-        while let Some(object) = objects.next_element::<Json>()? {
+        while let Some(object) = objects.next_element::<&RawValue>()? {
             number += 1;
-            if let Err(what) = read_object(object, number, self.0) {
+            if let Err(what) = read_object(object.get(), number, self.0) {
                 self.0.note(number, what);
             }
         }
@@ -73,14 +75,23 @@ impl<'de> Visitor<'de> for Objects<'_> {
     }
 }
 
-fn read_object(object: Json, number: usize, compiler: &mut Compiler) -> Result<(), String> {
-    let Json::Object(fields) = object else { return Err(format!("object {number}: this is no object")) };
-    let Some((kind, mut object)) = fields.into_iter().next() else { return Ok(()) };
+/// The fields of an object, which are still to be read.
+type Fields<'a> = BTreeMap<String, &'a RawValue>;
+
+fn read_object(object: &str, number: usize, compiler: &mut Compiler) -> Result<(), String> {
+    let wrong = |error: serde_json::Error| error.to_string();
+    let fields: Fields = serde_json::from_str(object).map_err(wrong)?;
+    let Some((kind, object)) = fields.into_iter().next() else { return Ok(()) };
     match kind.as_str() {
         "metainfo" | "counter" | "quota" | "limit" | "ct helper" | "ct timeout" | "secmark" => return Ok(()),
         "table" | "chain" | "set" | "map" | "rule" => {}
         other => return Err(format!("{other:?} is not understood")),
     }
+    let mut fields: Fields = serde_json::from_str(object.get()).map_err(wrong)?;
+    // of a set, elements are most of it: they are not held twice
+    let elements = fields.remove("elem");
+    let parsed = fields.into_iter().map(|(name, value)| Ok((name, serde_json::from_str(value.get())?)));
+    let mut object = Json::Object(parsed.collect::<Result<_, _>>().map_err(wrong)?);
     let name = text(&object["family"]).and_then(|name| family(&name));
     let family = name.ok_or_else(|| format!("{kind}: family: {} is none", object["family"]))?;
     let table = text(&object[if kind == "table" { "name" } else { "table" }]);
@@ -99,7 +110,10 @@ fn read_object(object: Json, number: usize, compiler: &mut Compiler) -> Result<(
             compiler.chain(&table, &Chain { name, hook, drops: object["policy"] == "drop", comment });
         }
         "set" | "map" => {
-            let elements = object["elem"].take();
+            let elements = match elements {
+                Some(elements) => Elements::read(elements).map_err(wrong)?,
+                None => Vec::new(),
+            };
             let set = Set {
                 name: text(&object["name"]).ok_or_else(|| missing("name"))?,
                 key: types(&object["type"]).ok_or_else(|| missing("type"))?,
@@ -110,7 +124,7 @@ fn read_object(object: Json, number: usize, compiler: &mut Compiler) -> Result<(
                 counter: object["stmt"]
                     .as_array()
                     .is_some_and(|all| all.iter().any(|one| one.get("counter").is_some())),
-                elements: elements_of(elements).ok_or_else(|| missing("element that is understood"))?,
+                elements,
                 line: number,
             };
             compiler.set(&table, set);
@@ -125,6 +139,32 @@ fn read_object(object: Json, number: usize, compiler: &mut Compiler) -> Result<(
         }
     }
     Ok(())
+}
+
+/// The elements of a set, read one at a time.
+struct Elements;
+
+impl Elements {
+    fn read(list: &RawValue) -> Result<Vec<Element>, serde_json::Error> {
+        serde_json::Deserializer::from_str(list.get()).deserialize_seq(Elements)
+    }
+}
+
+impl<'de> Visitor<'de> for Elements {
+    type Value = Vec<Element>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of elements")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Element>, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(json) = list.next_element::<Json>()? {
+            let at = elements.len() + 1;
+            elements.push(element(json).ok_or_else(|| A::Error::custom(format!("element {at} is not understood")))?);
+        }
+        Ok(elements)
+    }
 }
 
 fn text(json: &Json) -> Option<String> {
@@ -369,29 +409,32 @@ fn statement(json: Json) -> Option<Statement> {
                 _ => return None,
             }
         }
-        "set" | "map" => {
-            let op = match value["op"].as_str()? {
-                "add" => 0,
-                "update" => 1,
-                _ => 2,
-            };
-            let set = text(&value[kind.as_str()])?.strip_prefix('@')?.to_owned();
-            let inner = match value["elem"].take() {
-                Json::Object(mut fields) if fields.contains_key("elem") => fields.remove("elem")?,
-                other => other,
-            };
-            let (key, timeout) = match inner.get("val") {
-                Some(key) => (key.clone(), seconds(&inner["timeout"])),
-                None => (inner, None),
-            };
-            let mut element = Element::new(expression(key)?);
-            element.timeout_ms = timeout;
-            element.data = match value["data"].take() {
-                Json::Null => None,
-                data => Some(Data::Value(expression(data)?)),
-            };
-            Statement::Update { op, set, element }
-        }
+        "set" | "map" => update(&kind, value)?,
         _ => return None,
     })
+}
+
+/// `update @set { key timeout 3h : value }`.
+fn update(kind: &str, mut value: Json) -> Option<Statement> {
+    let op = match value["op"].as_str()? {
+        "add" => 0,
+        "update" => 1,
+        _ => 2,
+    };
+    let set = text(&value[kind])?.strip_prefix('@')?.to_owned();
+    let inner = match value["elem"].take() {
+        Json::Object(mut fields) if fields.contains_key("elem") => fields.remove("elem")?,
+        other => other,
+    };
+    let (key, timeout) = match inner.get("val") {
+        Some(key) => (key.clone(), seconds(&inner["timeout"])),
+        None => (inner, None),
+    };
+    let mut element = Element::new(expression(key)?);
+    element.timeout_ms = timeout;
+    element.data = match value["data"].take() {
+        Json::Null => None,
+        data => Some(Data::Value(expression(data)?)),
+    };
+    Some(Statement::Update { op, set, element })
 }

@@ -171,38 +171,8 @@ impl Made<'_> {
                 };
                 Expr::Payload { dreg, base, offset, len }
             }
-            Value::Meta(key) => {
-                let key = match key.as_str() {
-                    "protocol" => 1,
-                    "mark" => 3,
-                    "iif" => 4,
-                    "oif" => 5,
-                    "iifname" => 6,
-                    "oifname" => 7,
-                    "nfproto" => 15,
-                    "l4proto" => 16,
-                    _ => return None,
-                };
-                Expr::MetaLoad { dreg, key }
-            }
-            Value::Ct { key, direction } => {
-                let key = match key.as_str() {
-                    "state" => 0,
-                    "direction" => 1,
-                    "status" => 2,
-                    "mark" => 3,
-                    "l3proto" => 7,
-                    "protocol" => 10,
-                    "proto-src" => 11,
-                    "proto-dst" => 12,
-                    "ip saddr" => 19,
-                    "ip daddr" => 20,
-                    "ip6 saddr" => 21,
-                    "ip6 daddr" => 22,
-                    _ => return None,
-                };
-                Expr::Ct { dreg, key, direction: *direction }
-            }
+            Value::Meta(key) => Expr::MetaLoad { dreg, key: meta_key(key)? },
+            Value::Ct { key, direction } => Expr::Ct { dreg, key: ct_key(key)?, direction: *direction },
             Value::Fib { flags, .. } => {
                 let flags = match flags.as_slice() {
                     [flag] if flag == "saddr" => 1,
@@ -481,6 +451,40 @@ impl Made<'_> {
         self.exprs.push(Expr::Dynset { op, set, sreg_key: 1, sreg_data, timeout_ms: element.timeout_ms });
         Some(())
     }
+}
+
+/// `NFT_META_*`.
+fn meta_key(name: &str) -> Option<u32> {
+    Some(match name {
+        "protocol" => 1,
+        "mark" => 3,
+        "iif" => 4,
+        "oif" => 5,
+        "iifname" => 6,
+        "oifname" => 7,
+        "nfproto" => 15,
+        "l4proto" => 16,
+        _ => return None,
+    })
+}
+
+/// `NFT_CT_*`.
+fn ct_key(name: &str) -> Option<u32> {
+    Some(match name {
+        "state" => 0,
+        "direction" => 1,
+        "status" => 2,
+        "mark" => 3,
+        "l3proto" => 7,
+        "protocol" => 10,
+        "proto-src" => 11,
+        "proto-dst" => 12,
+        "ip saddr" => 19,
+        "ip daddr" => 20,
+        "ip6 saddr" => 21,
+        "ip6 daddr" => 22,
+        _ => return None,
+    })
 }
 
 /// `NF_NAT_RANGE_PROTO_RANDOM`, `…_PERSISTENT`, `…_PROTO_RANDOM_FULLY`.

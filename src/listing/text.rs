@@ -47,6 +47,13 @@ fn word<'a>(tokens: &mut Tokens<'a>) -> Result<&'a str, NoListing> {
     token.and_then(Token::text).ok_or_else(|| wrong(tokens, format!("a word was expected, not {token:?}")))
 }
 
+/// `# handle 7` behind what opens an object, or a line of its own. A rule may begin with `# xt_comment`.
+fn is_remark(tokens: &Tokens) -> bool {
+    let mut ahead = tokens.clone();
+    let begins = matches!(ahead.next(), Some(Token::Word(word)) if word.starts_with('#'));
+    begins && !matches!(ahead.next(), Some(Token::Word(word)) if word.starts_with("xt_"))
+}
+
 fn mark(tokens: &mut Tokens, expected: char) -> Result<(), NoListing> {
     match tokens.next_word() {
         Some(Token::Mark(found)) if found == expected => Ok(()),
@@ -63,6 +70,10 @@ fn table(tokens: &mut Tokens, compiler: &mut Compiler) -> Result<(), NoListing> 
     loop {
         tokens.skip_lines();
         let before = tokens.line;
+        if is_remark(tokens) {
+            tokens.rest_of_line();
+            continue;
+        }
         let token = tokens.next_word();
         if !begun && !matches!(token, Some(Token::Word("comment" | "flags"))) {
             compiler.table(&name, comment.take(), dormant);
@@ -83,9 +94,6 @@ fn table(tokens: &mut Tokens, compiler: &mut Compiler) -> Result<(), NoListing> 
                 if kind == "flowtable" {
                     compiler.note(before, "a flowtable: its packets pass the rules by".into());
                 }
-            }
-            Some(Token::Word(word)) if word.starts_with('#') => {
-                tokens.rest_of_line();
             }
             Some(Token::Mark(';')) => {}
             other => return Err(wrong(tokens, format!("a set, a map or a chain was expected, not {other:?}"))),
@@ -268,6 +276,10 @@ fn chain(tokens: &mut Tokens, table: &TableName, compiler: &mut Compiler) -> Res
     let mut begun = false;
     loop {
         tokens.skip_lines();
+        if is_remark(tokens) {
+            tokens.rest_of_line();
+            continue;
+        }
         let token = tokens.peek();
         let is_head = matches!(token, Some(Token::Word("type" | "policy" | "comment")) | Some(Token::Mark(';')));
         if !is_head && !begun {
@@ -290,9 +302,6 @@ fn chain(tokens: &mut Tokens, table: &TableName, compiler: &mut Compiler) -> Res
             }
             Some(Token::Mark(';')) => {
                 tokens.next();
-            }
-            Some(Token::Word(word)) if word.starts_with('#') && !word.starts_with("#xt") => {
-                tokens.rest_of_line();
             }
             Some(_) => {
                 let rule = statement::rule(tokens);

@@ -1,0 +1,16 @@
+//! A ruleset said in terms of Services, whoever made it.
+//!
+//! [`ports`] is what is said: Service ports with their frontends and endpoints, without anything of a layout.
+//! [`readers`] has a reader for each layout, [`mod@compare`] tells two readings apart, [`findings`] looks for what is wrong
+//! with one, and [`mod@write`] prints it.
+
+pub mod compare;
+pub mod findings;
+pub mod ports;
+pub mod readers;
+pub mod write;
+
+pub use compare::{Difference, compare};
+pub use findings::{Finding, Kind};
+pub use ports::{Drawn, Frontend, Port, Who};
+pub use readers::{Layout, Reading, read};

@@ -1,0 +1,320 @@
+//! What `iptables-save` and `ip6tables-save` print of kube-proxy's iptables mode, legacy or over nftables, and what
+//! `svcmap render --mode iptables` prints. Chains are followed by their targets; comments give Services their names.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+
+use super::super::compare::NAMELESS;
+use super::super::findings::{Finding, Kind};
+use super::super::ports::{Drawn, Frontend, Port, Who};
+use super::iptables_rule::{Recent, Rule};
+use super::{Layout, Reading, port_name};
+use crate::objects::{Family, FamilyOf, Protocol};
+use crate::plan::{FrontendAddress, PoolKind, PortId, PortName, Verdict};
+
+/// Chains of kube-proxy in one table of one family.
+#[derive(Debug, Default)]
+struct Table {
+    chains: BTreeMap<String, Vec<Rule>>,
+}
+
+/// Reads all tables that a text has.
+pub fn read(text: &str, reading: &mut Reading) {
+    let mut tables: BTreeMap<(Family, String), Table> = BTreeMap::new();
+    let (mut family, mut table) = (None, String::new());
+    let mut ports = BTreeMap::new();
+    for (at, line) in text.lines().enumerate() {
+        let line = without_counters(line.trim());
+        if let Some(comment) = line.strip_prefix('#') {
+            family = told_family(comment).or(family);
+        } else if let Some(name) = line.strip_prefix('*') {
+            name.clone_into(&mut table);
+            // without a heading, the first address of the table tells
+            family = family.or_else(|| first_address(text.lines().skip(at)));
+        } else if let Some(chain) = line.strip_prefix(':').and_then(|rest| rest.split_whitespace().next()) {
+            let place = tables.entry((family.unwrap_or(Family::V4), table.clone())).or_default();
+            place.chains.entry(chain.to_owned()).or_default();
+        } else if line.starts_with("-A ") && !super::ipvs::is_line(line) {
+            match Rule::parse(line, at + 1) {
+                Some((chain, rule)) => {
+                    let place = tables.entry((family.unwrap_or(Family::V4), table.clone())).or_default();
+                    place.chains.entry(chain).or_default().push(rule);
+                }
+                None => not_understood(at + 1, line, reading),
+            }
+        }
+    }
+    let found = tables.values().any(|table| table.chains.contains_key("KUBE-SERVICES"));
+    for family in Family::BOTH {
+        let empty = Table::default();
+        let of = |name: &str| tables.get(&(family, name.to_owned())).unwrap_or(&empty);
+        let mut reader =
+            Reader { family, nat: of("nat"), filter: of("filter"), ports: BTreeMap::new(), findings: Vec::new() };
+        reader.read();
+        ports.append(&mut reader.ports);
+        reading.findings.append(&mut reader.findings);
+    }
+    if found {
+        reading.add(Layout::KubeProxyIptables, ports.into_values());
+    }
+}
+
+/// A rule without the `[packets:bytes]` that `iptables-save -c` puts before it.
+fn without_counters(line: &str) -> &str {
+    match line.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
+        Some((_, rule)) => rule,
+        None => line,
+    }
+}
+
+fn not_understood(line: usize, text: &str, reading: &mut Reading) {
+    let what = format!("line {line}: {text:?} is not understood");
+    reading.findings.push(Finding { kind: Kind::NotUnderstood, service: None, what });
+}
+
+fn told_family(comment: &str) -> Option<Family> {
+    if comment.contains("ip6tables") || comment.trim_start().starts_with("IPv6") {
+        Some(Family::V6)
+    } else if comment.contains("iptables") {
+        Some(Family::V4)
+    } else {
+        None
+    }
+}
+
+fn first_address<'a>(lines: impl Iterator<Item = &'a str>) -> Option<Family> {
+    let mut words = lines.flat_map(str::split_whitespace);
+    words.find_map(|word| {
+        word.parse::<IpNet>().map(|net| net.family()).or_else(|_| word.parse().map(|ip: IpAddr| ip.family())).ok()
+    })
+}
+
+struct Reader<'a> {
+    family: Family,
+    nat: &'a Table,
+    filter: &'a Table,
+    ports: BTreeMap<PortId, Port>,
+    findings: Vec<Finding>,
+}
+
+/// `KUBE-SVC-…` and the others, by the hash that they share.
+fn hash_of(chain: &str) -> Option<(&str, &str)> {
+    ["KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-"]
+        .into_iter()
+        .find_map(|prefix| chain.strip_prefix(prefix).map(|hash| (prefix, hash)))
+}
+
+impl<'a> Reader<'a> {
+    fn read(&mut self) {
+        let names = self.names();
+        let mut used = BTreeSet::new();
+        let mut pools: BTreeMap<PortId, &'a str> = BTreeMap::new();
+        for chain in ["KUBE-SERVICES", "KUBE-NODEPORTS"] {
+            for rule in self.rules(self.nat, chain) {
+                let Some(target) = rule.target.as_deref() else { continue };
+                let Some((prefix, hash)) = hash_of(target) else { continue };
+                let Some(protocol) = rule.protocol else { continue };
+                let address = match (rule.destination.map(|(net, _)| net.addr()), rule.port) {
+                    (Some(ip), Some(port)) if prefix == "KUBE-SVC-" || prefix == "KUBE-SVL-" => {
+                        FrontendAddress::Cluster(ip, port)
+                    }
+                    (Some(ip), Some(port)) => FrontendAddress::External(ip, port),
+                    (None, Some(port)) => FrontendAddress::NodePort(port),
+                    _ => {
+                        self.find(Kind::NotUnderstood, None, format!("line {}: a frontend without a port", rule.line));
+                        continue;
+                    }
+                };
+                let nameless = || PortName::parse(&format!("{NAMELESS}KUBE-SVC-{hash}"));
+                let name = names.get(hash).cloned().unwrap_or_else(nameless);
+                let frontend = self.frontend(address, target, prefix, hash, &mut used);
+                let id = PortId { name, family: self.family };
+                pools.insert(id.clone(), hash);
+                let port = self.ports.entry(id.clone()).or_insert_with(|| Port::new(id, protocol));
+                port.frontends.push(frontend);
+            }
+        }
+        for (id, hash) in pools {
+            self.pools(&id, hash, &mut used);
+        }
+        self.verdicts();
+        self.firewall();
+        self.stale(&used);
+    }
+
+    fn rules(&self, table: &'a Table, chain: &str) -> &'a [Rule] {
+        table.chains.get(chain).map_or(&[], Vec::as_slice)
+    }
+
+    fn find(&mut self, kind: Kind, service: Option<&PortName>, what: String) {
+        self.findings.push(Finding { kind, service: service.map(|name| name.as_str().to_owned()), what });
+    }
+
+    /// What Service ports are called, by hash. In large clusters kube-proxy leaves comments out.
+    fn names(&self) -> HashMap<&'a str, PortName> {
+        let mut names = HashMap::new();
+        for rule in self.nat.chains.values().flatten() {
+            let (Some(target), Some(comment)) = (rule.target.as_deref(), rule.comment.as_deref()) else { continue };
+            let Some((_, hash)) = hash_of(target) else { continue };
+            let name = comment.split(' ').next().unwrap_or_default();
+            if name.contains('/') {
+                names.entry(hash).or_insert_with(|| port_name(name));
+            }
+        }
+        names
+    }
+
+    fn frontend(
+        &mut self,
+        address: FrontendAddress,
+        target: &'a str,
+        prefix: &str,
+        hash: &str,
+        used: &mut BTreeSet<String>,
+    ) -> Frontend {
+        let mut frontend = Frontend::new(address);
+        used.insert(target.to_owned());
+        if !self.nat.chains.contains_key(target) {
+            self.find(Kind::Missing, None, format!("there is no chain {target}"));
+        }
+        match prefix {
+            "KUBE-SVC-" | "KUBE-SVL-" => {
+                frontend.pool = if prefix == "KUBE-SVL-" { PoolKind::Local } else { PoolKind::Cluster };
+                frontend.masquerade = self.cluster_masquerade(target, address);
+            }
+            _ => {
+                if prefix == "KUBE-FW-" {
+                    let sources = self.rules(self.nat, target).iter().filter(|rule| rule.target.is_some());
+                    frontend.sources = Some(sources.filter_map(|rule| rule.source.map(|(net, _)| net)).collect());
+                }
+                self.external(&format!("KUBE-EXT-{hash}"), &mut frontend, used);
+            }
+        }
+        frontend
+    }
+
+    fn cluster_masquerade(&self, chain: &str, address: FrontendAddress) -> Who {
+        let is_mark = |rule: &&Rule| {
+            let target = rule.target.as_deref();
+            matches!(target, Some("KUBE-MARK-MASQ" | "KUBE-MARK-OFF-CLUSTER"))
+                && rule.destination.is_some_and(|(net, _)| Some(net.addr()) == address.ip())
+                && rule.port == Some(address.port())
+        };
+        match self.rules(self.nat, chain).iter().find(is_mark) {
+            None => Who::Nobody,
+            Some(rule) if rule.target.as_deref() == Some("KUBE-MARK-OFF-CLUSTER") || rule.asks_for_source() => {
+                Who::OffCluster
+            }
+            Some(_) => Who::Everybody,
+        }
+    }
+
+    fn external(&self, chain: &str, frontend: &mut Frontend, used: &mut BTreeSet<String>) {
+        used.insert(chain.to_owned());
+        let rules = self.rules(self.nat, chain);
+        let targets = || rules.iter().filter_map(|rule| rule.target.as_deref());
+        if rules.iter().any(|rule| rule.source_is_local) || targets().any(|target| target.starts_with("KUBE-SVL-")) {
+            frontend.pool = PoolKind::Local;
+            frontend.short_circuit = rules.iter().any(|rule| rule.source_is_local);
+        } else if rules.iter().any(|rule| rule.target.as_deref() == Some("KUBE-MARK-MASQ")) {
+            frontend.masquerade = Who::Everybody;
+        }
+        used.extend(targets().map(str::to_owned));
+    }
+
+    fn pools(&mut self, id: &PortId, hash: &str, used: &mut BTreeSet<String>) {
+        for (prefix, kind) in [("KUBE-SVC-", PoolKind::Cluster), ("KUBE-SVL-", PoolKind::Local)] {
+            let chain = format!("{prefix}{hash}");
+            let mut drawn: BTreeMap<SocketAddr, f64> = BTreeMap::new();
+            let (mut left, mut affinity) = (1.0, None);
+            for rule in self.rules(self.nat, &chain) {
+                let Some(target) = rule.target.as_deref().filter(|target| target.starts_with("KUBE-SEP-")) else {
+                    continue;
+                };
+                used.insert(target.to_owned());
+                if let Some(Recent::Check { seconds }) = rule.recent {
+                    affinity = affinity.or(seconds);
+                    continue;
+                }
+                let share = left * rule.probability.unwrap_or(1.0);
+                left -= share;
+                match self.rules(self.nat, target).iter().find_map(|rule| rule.to_destination) {
+                    Some(to) => *drawn.entry(to).or_default() += share,
+                    None => {
+                        let what = format!("line {}: chain {target} leads to no endpoint", rule.line);
+                        self.find(Kind::Dead, Some(&id.name), what);
+                    }
+                }
+            }
+            let Some(port) = self.ports.get_mut(id) else { continue };
+            let drawn = drawn.into_iter().map(|(to, share)| Drawn { ip: to.ip(), port: to.port(), share }).collect();
+            port.affinity = port.affinity.or(affinity);
+            match kind {
+                PoolKind::Cluster => port.cluster = drawn,
+                PoolKind::Local => port.local = drawn,
+            }
+        }
+    }
+
+    /// What there is no endpoint for (rows C12–C14 of the rules).
+    fn verdicts(&mut self) {
+        for chain in ["KUBE-SERVICES", "KUBE-EXTERNAL-SERVICES"] {
+            for rule in self.rules(self.filter, chain) {
+                let verdict = match rule.target.as_deref() {
+                    Some("REJECT") => Verdict::Reject,
+                    Some("DROP") => Verdict::Drop,
+                    _ => continue,
+                };
+                let (Some(protocol), Some(number)) = (rule.protocol, rule.port) else { continue };
+                let address = match rule.destination {
+                    _ if rule.destination_is_local => FrontendAddress::NodePort(number),
+                    Some((net, _)) if chain == "KUBE-SERVICES" => FrontendAddress::Cluster(net.addr(), number),
+                    Some((net, _)) => FrontendAddress::External(net.addr(), number),
+                    None => FrontendAddress::NodePort(number),
+                };
+                let nameless = || PortName::parse(&format!("{NAMELESS}line {}", rule.line));
+                let name =
+                    rule.comment.as_deref().and_then(|text| text.split(' ').next()).map_or_else(nameless, port_name);
+                let id = PortId { name, family: self.family };
+                let port = self.ports.entry(id.clone()).or_insert_with(|| Port::new(id, protocol));
+                match port.frontends.iter_mut().find(|frontend| frontend.address == address) {
+                    Some(frontend) => frontend.no_endpoints = Some(verdict),
+                    None => {
+                        port.frontends.push(Frontend { no_endpoints: Some(verdict), ..Frontend::new(address) });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sources of frontends that have no endpoint: they may come as far as the verdict.
+    fn firewall(&mut self) {
+        let mut allowed: BTreeMap<(Option<Protocol>, IpAddr, Option<u16>), Vec<IpNet>> = BTreeMap::new();
+        for rule in self.rules(self.filter, "KUBE-PROXY-FIREWALL") {
+            let Some((net, _)) = rule.destination else { continue };
+            let sources = allowed.entry((rule.protocol, net.addr(), rule.port)).or_default();
+            if rule.target.as_deref() == Some("RETURN") {
+                sources.extend(rule.source.map(|(net, _)| net));
+            }
+        }
+        for port in self.ports.values_mut() {
+            for frontend in &mut port.frontends {
+                let FrontendAddress::External(ip, number) = frontend.address else { continue };
+                if let Some(sources) = allowed.get(&(Some(port.protocol), ip, Some(number))) {
+                    frontend.sources.get_or_insert_with(|| sources.clone());
+                }
+            }
+        }
+    }
+
+    fn stale(&mut self, used: &BTreeSet<String>) {
+        let is_own = |chain: &str| hash_of(chain).is_some() || chain.starts_with("KUBE-SEP-");
+        let stale: Vec<String> =
+            self.nat.chains.keys().filter(|chain| is_own(chain) && !used.contains(*chain)).cloned().collect();
+        for chain in stale {
+            self.find(Kind::Stale, None, format!("nothing leads to chain {chain}"));
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! A reader for each layout: svcmap's own, the nftables and iptables modes of kube-proxy, its mode ipvs.
+
+mod iptables_rule;
+pub mod iptables_save;
+pub mod ipvs;
+pub mod kube_proxy_nftables;
+mod rule;
+pub mod svcmap;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::findings::{Finding, Kind};
+use super::ports::Port;
+use crate::listing;
+use crate::objects::ServiceKey;
+use crate::plan::{PortId, PortName};
+use crate::trace::Ruleset;
+
+/// Who lays rules out so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Layout {
+    /// The tables `svcmap`.
+    Svcmap,
+    /// kube-proxy's nftables mode.
+    KubeProxyNftables,
+    /// kube-proxy's iptables mode, and what `svcmap render --mode iptables` prints.
+    KubeProxyIptables,
+    /// kube-proxy's mode ipvs.
+    KubeProxyIpvs,
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Layout::Svcmap => "svcmap",
+            Layout::KubeProxyNftables => "kube-proxy (nftables)",
+            Layout::KubeProxyIptables => "kube-proxy (iptables)",
+            Layout::KubeProxyIpvs => "kube-proxy (ipvs)",
+        })
+    }
+}
+
+/// What was read.
+#[derive(Debug, Default)]
+pub struct Reading {
+    /// The layouts that were found, in order.
+    pub layouts: Vec<Layout>,
+    /// All Service ports.
+    pub ports: BTreeMap<PortId, Port>,
+    /// The tables, where the reading was one of nftables.
+    pub ruleset: Option<Ruleset>,
+    /// What only the reader can tell to be wrong.
+    pub findings: Vec<Finding>,
+}
+
+impl Reading {
+    /// Adds what a layout's reader found. Where two layouts have a Service port, the first one's stays.
+    pub fn add(&mut self, layout: Layout, ports: impl IntoIterator<Item = Port>) {
+        if let Some(first) = self.layouts.first().filter(|first| **first != layout) {
+            let what = format!("there are rules of {first} and of {layout}; only one of them can be in charge");
+            self.findings.push(Finding { kind: Kind::Leftover, service: None, what });
+        }
+        if !self.layouts.contains(&layout) {
+            self.layouts.push(layout);
+        }
+        for port in ports {
+            let port = port.normal();
+            self.ports.entry(port.id.clone()).or_insert(port);
+        }
+    }
+}
+
+/// Reads what `nft list ruleset`, `nft -j list ruleset`, `iptables-save`, `ip6tables-save`, `ipvsadm -Sn` or `ipset save`
+/// printed; several of the last four may follow each other.
+///
+/// # Errors
+/// The text is none of these.
+pub fn read(text: &str) -> Result<Reading, String> {
+    let lines = || text.lines().map(str::trim_start);
+    let is_nft = text.trim_start().starts_with('{') || lines().any(|line| line.starts_with("table "));
+    if is_nft {
+        let listing = listing::read(text).map_err(|error| error.to_string())?;
+        let notes = listing.notes.iter().map(|note| Finding {
+            kind: Kind::NotUnderstood,
+            service: None,
+            what: note.to_string(),
+        });
+        let mut reading = of_ruleset(listing.ruleset);
+        reading.findings.extend(notes);
+        return Ok(reading);
+    }
+    let is_iptables = lines().any(|line| line.starts_with('*'));
+    let is_ipvs = lines().any(ipvs::is_line);
+    let mut reading = Reading::default();
+    if is_iptables {
+        iptables_save::read(text, &mut reading);
+    }
+    if is_ipvs {
+        ipvs::read(text, &mut reading);
+    }
+    if !is_iptables && !is_ipvs && !text.trim().is_empty() {
+        return Err("this is nothing that nft list ruleset, iptables-save, ipvsadm -Sn or ipset save prints".into());
+    }
+    Ok(reading)
+}
+
+/// Reads the tables of nftables.
+pub fn of_ruleset(ruleset: Ruleset) -> Reading {
+    let mut reading = Reading::default();
+    svcmap::read(&ruleset, &mut reading);
+    kube_proxy_nftables::read(&ruleset, &mut reading);
+    leftovers_of_iptables(&ruleset, &mut reading);
+    reading.ruleset = Some(ruleset);
+    reading
+}
+
+/// kube-proxy's chains in tables of iptables-nft, which only `iptables-save` lists in full.
+fn leftovers_of_iptables(ruleset: &Ruleset, reading: &mut Reading) {
+    for table in ruleset.tables() {
+        let chains = table.chains.keys().filter(|name| name.starts_with("KUBE-SVC-") || *name == "KUBE-SERVICES");
+        let count = chains.count();
+        if count > 0 {
+            let table = &table.table;
+            let (family, name) = (table.family.name(), &table.name);
+            let what = format!(
+                "table {family} {name} has {count} chains of kube-proxy's iptables mode; iptables-save lists them for an audit"
+            );
+            reading.findings.push(Finding { kind: Kind::Leftover, service: None, what });
+        }
+    }
+}
+
+/// The name of a Service port that is written as `namespace/name:port`.
+pub fn port_name(text: &str) -> PortName {
+    let (service, port) = text.split_once(':').unwrap_or((text, ""));
+    match service.split_once('/') {
+        Some((namespace, name)) => PortName::new(&ServiceKey::new(namespace, name), port),
+        None => PortName::parse(text),
+    }
+}

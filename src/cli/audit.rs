@@ -1,0 +1,108 @@
+//! `svcmap audit`: a ruleset in terms of Services, what is wrong with it, and where it differs from what is wanted.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use super::explain::node_addresses;
+use super::input::{InputArgs, configuration, read_text};
+use super::output::{Failure, Format, print, print_json};
+use crate::audit::findings::findings;
+use crate::audit::readers::{self, Reading};
+use crate::audit::write::{Report, json, text};
+use crate::audit::{Port, compare};
+use crate::explain::Surroundings;
+use crate::netlink::{CodecKind, Connection};
+use crate::nftables::names::{Map, TABLE};
+use crate::plan::PortId;
+use crate::source::display;
+use crate::trace::Ruleset;
+
+/// Arguments of `audit`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// A ruleset to read in the place of the kernel's: what `nft list ruleset`, `nft -j list ruleset`, `iptables-save`,
+    /// `ip6tables-save`, `ipvsadm -Sn` or `ipset save` printed, or - for standard input; given twice, the first one is
+    /// compared with the second
+    #[arg(long, value_name = "FILE")]
+    ruleset: Vec<PathBuf>,
+    #[command(flatten)]
+    input: InputArgs,
+    /// How to print the audit
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// Runs the command. Every failure has status 2 here, since 1 means that there is something to look at.
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let (report, compared) = report(args).map_err(|failure| Failure::Input(failure.to_string()))?;
+    match args.output {
+        Format::Text => print(text(&report, compared))?,
+        Format::Json => print_json(&json(&report))?,
+    }
+    let is_clean = report.differences.is_empty() && report.findings.is_empty();
+    Ok(if is_clean { ExitCode::SUCCESS } else { 1.into() })
+}
+
+fn report(args: &Args) -> Result<(Report, bool), Failure> {
+    if args.ruleset.len() > 2 {
+        return Err(Failure::Input("--ruleset: one ruleset is audited, or two are compared".into()));
+    }
+    let has_input = args.input.is_given();
+    if has_input && args.ruleset.len() > 1 {
+        return Err(Failure::Input(
+            "a ruleset is compared with a second --ruleset or with the input, not with both".into(),
+        ));
+    }
+    let reading = match args.ruleset.first() {
+        Some(path) => listed(path)?,
+        None => live()?,
+    };
+    let (wanted, surroundings) = match args.ruleset.get(1) {
+        Some(path) => (Some(listed(path)?.ports), None),
+        None if has_input => {
+            let (ports, surroundings) = planned(&args.input)?;
+            (Some(ports), Some(surroundings))
+        }
+        None => (None, None),
+    };
+    let surroundings = match surroundings {
+        Some(surroundings) if !args.ruleset.is_empty() => surroundings,
+        _ => around(args, &reading)?,
+    };
+    let differences = wanted.as_ref().map(|wanted| compare(&reading.ports, wanted)).unwrap_or_default();
+    let findings = findings(&reading, &surroundings);
+    Ok((Report { reading, differences, findings }, wanted.is_some()))
+}
+
+fn listed(path: &Path) -> Result<Reading, Failure> {
+    readers::read(&read_text(path)?).map_err(|error| Failure::Input(format!("{}: {error}", display(path))))
+}
+
+fn live() -> Result<Reading, Failure> {
+    let mut connection = Connection::open(CodecKind::default()).map_err(Failure::Connect)?;
+    let ruleset = Ruleset::read(&mut connection)
+        .map_err(|error| Failure::Input(format!("the kernel's rules cannot be read: {error}")))?;
+    Ok(readers::of_ruleset(ruleset))
+}
+
+fn planned(input: &InputArgs) -> Result<(BTreeMap<PortId, Port>, Surroundings), Failure> {
+    let wanted = input.plan()?;
+    let ports = wanted.ports.iter().map(|port| (port.id.clone(), Port::of_plan(&wanted.node, port))).collect();
+    let addresses = node_addresses(input, &wanted.node)?;
+    Ok((ports, Surroundings::of_plan(&wanted.node, &addresses)))
+}
+
+/// The node of this network namespace, or for a listing one that has the addresses that the flags give.
+fn around(args: &Args, reading: &Reading) -> Result<Surroundings, Failure> {
+    let mut pods = args.input.proxy.cluster_cidr.clone();
+    if let Some(ruleset) = &reading.ruleset {
+        pods.extend(ruleset.prefixes(TABLE, &Map::PodCidrs.name()));
+    }
+    if args.ruleset.is_empty() {
+        return Surroundings::of_namespace(pods)
+            .map_err(|error| Failure::Input(format!("interfaces and routes cannot be read: {error}")));
+    }
+    let addresses = configuration(&args.input.proxy)?.proxy.node_ips;
+    Ok(Surroundings { pods, ..Surroundings::with_addresses(&addresses) })
+}
