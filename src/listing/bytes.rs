@@ -15,6 +15,7 @@ pub enum Kind {
     Protocol,
     Port,
     Mark,
+    Priority,
     Interface,
     InterfaceIndex,
     Integer,
@@ -35,6 +36,7 @@ impl Kind {
             Kind::Protocol => 12,
             Kind::Port => 13,
             Kind::Mark => 19,
+            Kind::Priority => 23,
             Kind::Interface => 41,
             Kind::InterfaceIndex => 20,
             Kind::Integer => 4,
@@ -69,6 +71,7 @@ impl Kind {
             "inet_proto" => Kind::Protocol,
             "inet_service" => Kind::Port,
             "mark" => Kind::Mark,
+            "classid" => Kind::Priority,
             "ifname" => Kind::Interface,
             "iface_index" => Kind::InterfaceIndex,
             "integer" => Kind::Integer,
@@ -94,6 +97,7 @@ impl Kind {
             },
             Value::Meta(key) => match key.as_str() {
                 "mark" => Kind::Mark,
+                "priority" => Kind::Priority,
                 "l4proto" => Kind::Protocol,
                 "nfproto" => Kind::Family,
                 "protocol" => Kind::EtherType,
@@ -123,7 +127,7 @@ impl Kind {
     /// The bits of a prefix: of numbers in the host's byte order, the highest ones.
     pub fn mask(self, length: u8) -> Option<Bytes> {
         match self {
-            Kind::Mark | Kind::Integer if length <= 32 => {
+            Kind::Mark | Kind::Integer | Kind::Priority if length <= 32 => {
                 let bits = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
                 Some(Bytes::from_slice(&bits.to_ne_bytes()))
             }
@@ -161,6 +165,7 @@ impl Kind {
             }
             Kind::Interface => None,
             Kind::InterfaceIndex if word == "lo" => host(1),
+            Kind::Priority => host(priority(word)?),
             Kind::Mark | Kind::Integer | Kind::InterfaceIndex => host(number(word)?),
             Kind::State => host(bit(word, &STATES)?),
             Kind::Status => host(bit(word, &STATUSES)?),
@@ -174,6 +179,17 @@ pub fn number(word: &str) -> Option<u32> {
     match word.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
         None => word.parse().ok(),
+    }
+}
+
+/// A priority: `none`, `root`, or two numbers in hexadecimal digits, of which one may be left out; in JSON a plain number.
+fn priority(word: &str) -> Option<u32> {
+    let half = |digits: &str| if digits.is_empty() { Some(0) } else { u16::from_str_radix(digits, 16).ok() };
+    match word.split_once(':') {
+        Some((major, minor)) => Some(u32::from(half(major)?) << 16 | u32::from(half(minor)?)),
+        None if word == "none" => Some(0),
+        None if word == "root" => Some(u32::MAX),
+        None => number(word),
     }
 }
 

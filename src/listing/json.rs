@@ -208,6 +208,7 @@ fn type_name(kind: super::bytes::Kind) -> String {
         Kind::Protocol => "inet_proto",
         Kind::Port => "inet_service",
         Kind::Mark => "mark",
+        Kind::Priority => "classid",
         Kind::Interface => "ifname",
         Kind::InterfaceIndex => "iface_index",
         Kind::Integer => "integer",

@@ -405,8 +405,18 @@ impl Made<'_> {
                 self.marked(value)?;
                 self.exprs.push(Expr::MetaSet { sreg: 1, key: 3 });
             }
-            // these say nothing about where a packet goes
-            "nftrace" | "priority" => {}
+            "priority" => {
+                match value {
+                    Value::Map(key, map) => {
+                        let kinds = self.load(key, 0)?;
+                        self.lookup(&kinds, map, MapData::Value(&[Kind::Priority]), Some(1), false)?;
+                    }
+                    value => drop(self.constant(Kind::Priority, value, 0)?),
+                }
+                self.exprs.push(Expr::MetaSet { sreg: 1, key: 2 });
+            }
+            // this says nothing about where a packet goes
+            "nftrace" => {}
             _ => return None,
         }
         Some(())
@@ -457,6 +467,7 @@ impl Made<'_> {
 fn meta_key(name: &str) -> Option<u32> {
     Some(match name {
         "protocol" => 1,
+        "priority" => 2,
         "mark" => 3,
         "iif" => 4,
         "oif" => 5,

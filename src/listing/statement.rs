@@ -261,7 +261,7 @@ fn matching(tokens: &mut Tokens) -> Option<Statement> {
         }
         Some("set") => {
             let value = match ahead.peek() {
-                Some(Token::Word(word)) if is_expression(word) => expression(&mut ahead)?,
+                Some(Token::Word(word)) if is_expression(word) => mapped(&mut ahead)?.0,
                 _ => text::value(&mut ahead).ok()?,
             };
             match left {

@@ -19,6 +19,7 @@ mod kind {
     pub const PROTOCOL: u32 = 12;
     pub const PORT: u32 = 13;
     pub const MARK: u32 = 19;
+    pub const PRIORITY: u32 = 23;
     pub const INTERFACE: u32 = 41;
 }
 
@@ -129,7 +130,7 @@ fn typed(mut types: u32, bytes: &[u8]) -> String {
 
 fn length(kind: u32) -> Option<usize> {
     Some(match kind {
-        kind::INTEGER | kind::IPV4 | kind::MARK => 4,
+        kind::INTEGER | kind::IPV4 | kind::MARK | kind::PRIORITY => 4,
         kind::IPV6 | kind::INTERFACE => 16,
         kind::PROTOCOL => 1,
         kind::PORT => 2,
@@ -150,6 +151,10 @@ fn part_text(kind: u32, bytes: &[u8]) -> String {
         (kind::PORT, &[high, low]) => u16::from_be_bytes([high, low]).to_string(),
         (kind::INTEGER, &[a, b, c, d]) => u32::from_ne_bytes([a, b, c, d]).to_string(),
         (kind::MARK, &[a, b, c, d]) => format!("{:#x}", u32::from_ne_bytes([a, b, c, d])),
+        (kind::PRIORITY, &[a, b, c, d]) => {
+            let number = u32::from_ne_bytes([a, b, c, d]);
+            format!("{:x}:{:x}", number >> 16, number & 0xffff)
+        }
         (kind::INTERFACE, bytes) => String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned(),
         _ => hex(bytes),
     }

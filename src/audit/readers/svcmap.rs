@@ -11,6 +11,7 @@ use crate::nftables::decode;
 use crate::nftables::element::Element;
 use crate::nftables::lower;
 use crate::nftables::names::{AffinityId, Chain, Map, TABLE};
+use crate::nftables::numbers::Numbers;
 use crate::nftables::ranges::RANGE_SETS;
 use crate::nftables::read::typed_element;
 use crate::nftables::rule::nf_family;
@@ -40,7 +41,7 @@ impl Own<'_> {
                 self.find(reading, Kind::Foreign, format!("set {name} is none of svcmap's"));
                 continue;
             };
-            if RANGE_SETS.contains(&map) || matches!(map, Map::Affinity(..) | Map::AffinityPort(..)) {
+            if RANGE_SETS.contains(&map) || matches!(map, Map::Affinity(_)) {
                 continue;
             }
             for element in set.elements.iter() {
@@ -66,7 +67,7 @@ impl Own<'_> {
     fn timeouts(&self) -> BTreeMap<AffinityId, u32> {
         let mut timeouts = BTreeMap::new();
         for (name, chain) in &self.table.chains {
-            let Ok(Chain::Learn(id, _)) = name.parse::<Chain>() else { continue };
+            let Some(id) = name.parse::<Chain>().ok().and_then(decode::affinity_id) else { continue };
             let seconds = chain.rules.iter().flat_map(|rule| &rule.exprs).find_map(|expr| match expr {
                 Expr::Dynset { timeout_ms: Some(ms), .. } => u32::try_from(ms / 1000).ok(),
                 _ => None,
@@ -95,7 +96,11 @@ impl Own<'_> {
 
     /// Elements that follow from no Service port, and those that are missing for one.
     fn check_elements(&self, elements: Vec<Element>, ports: &[crate::plan::PortPlan], reading: &mut Reading) {
-        let mut expected: Vec<Element> = ports.iter().flat_map(lower::own_elements).collect();
+        let numbers = decode::numbers(&elements, 0);
+        let none = Numbers::default();
+        let numbers_of = |port| lower::affinity(port).and_then(|(id, _)| numbers.get(&id)).unwrap_or(&none);
+        let mut expected: Vec<Element> =
+            ports.iter().flat_map(|port| lower::own_elements(port, numbers_of(port))).collect();
         let mut shared = std::collections::BTreeSet::new();
         for port in ports {
             lower::for_each_shared(port, &mut |one| {
@@ -121,8 +126,7 @@ impl Own<'_> {
                 Ok(Chain::Base(base)) if chain.chain.hook.as_ref() != Some(&chains::hook(base)) => {
                     self.find(reading, Kind::Damaged, format!("chain {name} is not hooked in where it should be"));
                 }
-                // what is learned is looked up in chains that may be empty
-                Ok(own) if chain.rules.is_empty() && !matches!(own, Chain::Learning) => {
+                Ok(_) if chain.rules.is_empty() => {
                     self.find(reading, Kind::Damaged, format!("chain {name} has no rules"));
                 }
                 Ok(_) => {}
