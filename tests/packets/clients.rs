@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
-use svcmap::lab::{Lab, Server};
+use svcmap::lab::{Lab, Place, Server};
 use svcmap::netlink::model::{NfFamily, SetRef, set_flags};
 use svcmap::netlink::{CodecKind, Connection};
 use svcmap::nftables::names::TABLE;
 use svcmap::objects::{Family, Protocol};
 
-use crate::common::cases::{Expect, Given, Round, Stack, Sticky, address, destination, endpoint_ips};
+use crate::common::cases::{Clients, Expect, Given, Round, Stack, Sticky, address, destination, endpoint_ips};
 use crate::fixture;
 use crate::scene::{Scene, ask};
 use crate::trial;
@@ -45,10 +45,15 @@ struct Seen {
 }
 
 fn run(case: &Sticky, stack: Stack, lab: &mut Lab) -> Result<()> {
-    let clients: Vec<String> = (10..30).map(|n| format!("203.0.113.{n}")).collect();
-    let mut scene = Scene::new(lab, stack, "L1 L2 R3", &clients.iter().map(String::as_str).collect::<Vec<_>>())?;
+    let place = |who| match who {
+        // not where endpoints are: answers would not come back through the node
+        Clients::Outside | Clients::Pods => Place::Outside,
+        Clients::Node => Place::Node,
+    };
+    let clients = Clients::ALL.into_iter().flat_map(|who| who.addresses().map(move |client| (client, place(who))));
+    let mut scene = Scene::with(lab, stack, "L1 L2 R3 R4", &clients.collect::<Vec<_>>())?;
     let family = scene.family();
-    let clients: Vec<IpAddr> = clients.iter().map(|client| address(client, family)).collect();
+    scene.restart_with(case.config(stack))?;
     let _servers = serve(&scene)?;
     let (mut before, mut last, mut now) = (Seen::default(), Seen::default(), Given::new("nothing"));
     for step in &case.steps {
@@ -58,15 +63,16 @@ fn run(case: &Sticky, stack: Stack, lab: &mut Lab) -> Result<()> {
                 scene.proxy.sync(case.snapshot(given, stack))?;
             }
             Round::Restart => {
-                scene.restart()?;
+                scene.restart_with(case.config(stack))?;
                 let applied = scene.proxy.sync(case.snapshot(&now, stack))?;
                 ensure!(applied.messages == 0, "a restart without any change sent {applied:?}");
             }
             Round::Pause(time) => sleep(*time),
-            Round::Connect(to) => {
+            Round::Connect(who, to) => {
                 let (protocol, to) = destination(to, &now, family);
-                let pick = |from: &IpAddr| Ok((*from, ask(scene.lab, *from, protocol, to)?.by));
-                let picks = clients.iter().map(pick).collect::<Result<_>>()?;
+                let clients = who.addresses().map(|client| address(&client, family));
+                let pick = |from: IpAddr| Ok((from, ask(scene.lab, from, protocol, to)?.by));
+                let picks = clients.map(pick).collect::<Result<_>>()?;
                 before = std::mem::replace(&mut last, Seen { picks, forgets: forgets(scene.lab, family)? });
             }
         }

@@ -26,13 +26,20 @@ pub struct Scene<'a> {
 impl Scene<'_> {
     /// A lab whose node has no rules, with these endpoints, of the notation, and these clients outside.
     pub fn new<'a>(lab: &'a mut Lab, stack: Stack, endpoints: &str, clients: &[&str]) -> Result<Scene<'a>> {
+        let clients: Vec<_> = clients.iter().map(|client| (client.to_string(), Place::Outside)).collect();
+        Scene::with(lab, stack, endpoints, &clients)
+    }
+
+    /// The same, with clients in these places.
+    pub fn with<'a>(lab: &'a mut Lab, stack: Stack, endpoints: &str, clients: &[(String, Place)]) -> Result<Scene<'a>> {
         let mut all = Given::new("all");
         all.add(&format!("slice all {endpoints}"));
         let endpoints = all.places(stack);
         let place = |home| if home == Home::Pod { Place::Pod } else { Place::Elsewhere };
-        let outside = stack.families().iter().flat_map(|family| clients.iter().map(|client| address(client, *family)));
+        let in_family = |family| clients.iter().map(move |(client, place)| (address(client, family), *place));
+        let clients = stack.families().iter().flat_map(|family| in_family(*family));
         let endpoint_places = endpoints.iter().map(|(address, home)| (*address, place(*home)));
-        lab.settle(&endpoint_places.chain(outside.map(|client| (client, Place::Outside))).collect())?;
+        lab.settle(&endpoint_places.chain(clients).collect())?;
         let mut proxy = Proxy::start(lab, NodeSettings::default().config(stack))?;
         proxy.clean()?;
         Ok(Scene { lab, stack, proxy, endpoints: endpoints.into_keys().collect() })

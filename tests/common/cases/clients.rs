@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use svcmap::config::ProxyConfig;
 use svcmap::objects::{Family, Protocol};
 use svcmap::source::Snapshot;
 
@@ -37,8 +38,43 @@ pub enum Round {
     Restart,
     /// Nothing, for a while.
     Pause(Duration),
-    /// Every client connects once.
-    Connect(String),
+    /// Every client of these connects once.
+    Connect(Clients, String),
+}
+
+/// Who connects, twenty of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clients {
+    /// Hosts outside the cluster.
+    Outside,
+    /// Pods of another node.
+    Pods,
+    /// The node, from addresses of its own.
+    Node,
+}
+
+impl Clients {
+    /// All of them.
+    pub const ALL: [Clients; 3] = [Clients::Outside, Clients::Pods, Clients::Node];
+
+    /// Their addresses, as they are written.
+    pub fn addresses(self) -> impl Iterator<Item = String> {
+        let network = match self {
+            Clients::Outside => "203.0.113",
+            Clients::Pods => "10.2.0",
+            Clients::Node => "192.168.0",
+        };
+        (10..30).map(move |n| format!("{network}.{n}"))
+    }
+
+    fn connect(text: &str) -> Round {
+        match text.split_once("->").map(|(who, to)| (who.trim(), to.trim())) {
+            None => Round::Connect(Clients::Outside, text.to_owned()),
+            Some(("pods", to)) => Round::Connect(Clients::Pods, to.to_owned()),
+            Some(("node", to)) => Round::Connect(Clients::Node, to.to_owned()),
+            Some((who, _)) => panic!("{who:?} are no clients: pods or node"),
+        }
+    }
 }
 
 /// What every client gets in the last round.
@@ -70,7 +106,7 @@ impl Sticky {
             text => match (text.strip_prefix("=>"), text.strip_suffix(" s")) {
                 (Some(given), _) => Round::Sync(table.given(given.trim())),
                 (_, Some(seconds)) => Round::Pause(Duration::from_secs_f32(seconds.parse().expect("seconds"))),
-                _ => Round::Connect(text.to_owned()),
+                _ => Clients::connect(text),
             },
         };
         let first = Round::Sync(table.given(given));
@@ -88,6 +124,11 @@ impl Sticky {
             node: NodeSettings::parse(node),
             excluded: exclusions(not_in),
         }
+    }
+
+    /// The node's configuration.
+    pub fn config(&self, stack: Stack) -> ProxyConfig {
+        self.node.config(stack)
     }
 
     /// Why this ring of tests cannot run the case, if it cannot.

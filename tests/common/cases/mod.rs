@@ -16,7 +16,7 @@ use serde_json::json;
 use svcmap::config::ProxyConfig;
 use svcmap::source::Snapshot;
 
-pub use clients::{Expect, Round, Sticky, destination, endpoint_ips};
+pub use clients::{Clients, Expect, Round, Sticky, destination, endpoint_ips};
 pub use flow::{Changes, Client, Flow, Outcome};
 pub use given::{Given, Home, NAMESPACE};
 pub use node::{LOCAL_NODE, NODE_IPS, NodeSettings, OUTSIDE_INTERFACE, POD_INTERFACE};
