@@ -9,12 +9,18 @@ use crate::load::cluster;
 use crate::report::{Row, Size};
 
 /// A pod that no Service has: what it sends is not masqueraded.
-const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 128, 255, 254));
-const ROUNDS: Rounds = Rounds { rounds: 25, connections: 400 };
+pub const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 128, 255, 254));
+/// How connections are measured.
+pub const ROUNDS: Rounds = Rounds { rounds: 25, connections: 400 };
 
-/// All pods' addresses are local in the namespace.
+/// Makes the addresses of all pods and Services local in the namespace.
+pub fn make_addresses_local() -> anyhow::Result<()> {
+    run("ip link set lo up && ip route add local 10.128.0.0/9 dev lo && ip route add local 10.96.0.0/12 dev lo")
+}
+
+/// Measures everything about connections that a row has.
 pub fn measure(size: Size, row: &mut Row) -> anyhow::Result<()> {
-    run("ip link set lo up && ip route add local 10.128.0.0/9 dev lo && ip route add local 10.96.0.0/12 dev lo")?;
+    make_addresses_local()?;
     let (snapshot, _) = cluster(size);
     let services = &snapshot.services;
     let frontend = |i: usize| SocketAddr::new(services[i].cluster_ips[0], services[i].ports[0].port);

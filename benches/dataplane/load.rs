@@ -134,7 +134,8 @@ fn peak_rss() -> anyhow::Result<u64> {
     Ok(1024 * field("/proc/self/status", "VmHWM:")?)
 }
 
-fn kernel_memory() -> anyhow::Result<i64> {
+/// Slab and vmalloc, in bytes.
+pub fn kernel_memory() -> anyhow::Result<i64> {
     Ok(1024 * (field("/proc/meminfo", "Slab:")? + field("/proc/meminfo", "VmallocUsed:")?) as i64)
 }
 

@@ -4,6 +4,7 @@
 //! svcmap's own load, a connection through a Service beside a direct one. On a shared machine only the ratios mean
 //! much; nothing here fails because of the clock.
 
+mod affinity;
 mod connections;
 mod load;
 mod report;
@@ -37,11 +38,15 @@ fn main() -> anyhow::Result<()> {
             println!("{}", serde_json::to_string(&row)?);
             Ok(())
         }
+        Some("--affinity-endpoints") => affinity::measure_endpoints(arguments[1].parse()?),
+        Some("--affinity-clients") => affinity::measure_clients(arguments[1].parse()?),
+        Some("affinity") => affinity::print(),
         Some("--help" | "-h") => {
-            println!("cargo bench --bench dataplane [-- SERVICESxENDPOINTS …]   (all sizes without any)");
+            println!("cargo bench --bench dataplane [-- affinity | SERVICESxENDPOINTS …]   (everything without any)");
             Ok(())
         }
-        _ => all(&arguments),
+        Some(_) => all(&arguments),
+        None => all(&arguments).and_then(|()| affinity::print()),
     }
 }
 

@@ -141,7 +141,8 @@ pub fn print_notes(rows: &[Row]) {
     }
 }
 
-fn time(seconds: f64) -> String {
+/// Seconds as people read them.
+pub fn time(seconds: f64) -> String {
     match seconds {
         s if s >= 1.0 => format!("{s:.2} s"),
         s if s >= 0.001 => format!("{:.2} ms", s * 1e3),

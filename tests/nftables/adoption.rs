@@ -98,6 +98,43 @@ netns_test! {
     }
 }
 
+/// What a table looked like while clients' addresses and ports were learned behind DNAT.
+const FORMER: &str = "
+    table ip svcmap {
+        comment \"svcmap: Kubernetes Services as maps\"
+        map services { typeof ip daddr . meta l4proto . th dport : verdict; size 3072; }
+        map unpinned { typeof ip daddr . meta l4proto . th dport : verdict; size 3072; }
+        map learn { typeof ip daddr . meta l4proto . th dport : verdict; size 3072; }
+        map affinity-cluster-0123456789abcdef {
+            typeof ip saddr : ip daddr; flags dynamic,timeout; elements = { 192.0.2.7 timeout 1h : 10.128.0.10 }
+        }
+        map affinity-cluster-port-0123456789abcdef {
+            typeof ip saddr : th dport; flags dynamic,timeout; elements = { 192.0.2.7 timeout 1h : 8080 }
+        }
+        chain sticky-pick-0123456789abcdef {
+            meta l4proto tcp dnat to ip saddr map @affinity-cluster-0123456789abcdef:ip saddr map @affinity-cluster-port-0123456789abcdef
+            ip daddr . meta l4proto . th dport vmap @unpinned
+        }
+        chain nat-prerouting { type nat hook prerouting priority dstnat; ip daddr . meta l4proto . th dport vmap @services; }
+    }
+    add element ip svcmap services { 10.96.0.1 . tcp . 80 comment \"default/web\" : goto sticky-pick-0123456789abcdef }
+";
+
+netns_test! {
+    fn a_table_of_a_former_layout_is_replaced_in_one_transaction() {
+        let whole = plan(rich_cluster(12), config());
+        apply(whole.clone());
+        let intact = sorted_listing();
+        nft(&["flush", "ruleset"], "");
+        nft(&["-f", "-"], FORMER);
+        let mut programmer = Programmer::open(CodecKind::Native).unwrap();
+        let applied = programmer.replace(whole.0.clone(), whole.1.clone()).unwrap();
+        assert_eq!(applied.transactions, 1, "nobody must find neither: {applied:?}");
+        assert_same(&intact, &sorted_listing(), "in place of a former layout, and made anew");
+        assert_eq!(programmer.replace(whole.0, whole.1).unwrap().bytes, 0);
+    }
+}
+
 netns_test! {
     fn differences_are_told_in_words() {
         let whole = plan(rich_cluster(3), config());

@@ -7,7 +7,7 @@ use svcmap::nftables::rule::nf_family;
 use svcmap::objects::Family;
 use svcmap::plan::{NodePlan, PlanChange};
 
-use super::support::{Whole, apply, config, plan, rich_cluster};
+use super::support::{Whole, apply, config, nft, plan, rich_cluster};
 
 fn whole(affinity_clients: Option<u32>) -> Whole {
     let (node, ports) = plan(rich_cluster(2), config());
@@ -76,5 +76,40 @@ netns_test! {
         programmer.change(PlanChange { node: Some(node.clone()), ..PlanChange::default() }).unwrap();
         assert_eq!(connection.elements(&of).unwrap().len(), 1000);
         assert_eq!(programmer.replace(node, ports).unwrap().bytes, 0);
+    }
+}
+
+netns_test! {
+    /// `SVCMAP_CLIENTS` is how many, a million without it.
+    fn a_million_clients_are_forgotten_with_one_element() {
+        let clients: u32 = std::env::var("SVCMAP_CLIENTS").map_or(1_000_000, |text| text.parse().unwrap());
+        let (node, ports) = whole(Some(clients));
+        let mut programmer = apply((node.clone(), ports.clone()));
+        let mut connection = Connection::open(CodecKind::Native).unwrap();
+        let of = map(&mut connection);
+        learn(&mut connection, &of, 0..clients).unwrap();
+        let refused = learn(&mut connection, &of, clients..clients + 1).unwrap_err();
+        assert!(matches!(refused, CommitError::Refused { errno: libc::ENFILE, .. }), "{refused}");
+
+        // the endpoint of all of them leaves, and comes back
+        let sticky = ports.iter().find(|port| port.affinity.is_some() && port.id.family == Family::V4).unwrap();
+        let without = |at: usize| {
+            let mut port = sticky.clone();
+            for pool in [&mut port.cluster, &mut port.local] {
+                pool.retain(|endpoint| endpoint.ip != sticky.cluster[at].ip);
+            }
+            PlanChange { changed: vec![port], ..PlanChange::default() }
+        };
+        let applied = programmer.change(without(0)).unwrap();
+        assert!(applied.deleted < 20 && applied.bytes < 20_000, "what a few endpoints take: {applied:?}");
+        let back = PlanChange { changed: vec![sticky.clone()], ..PlanChange::default() };
+        let applied = programmer.change(back).unwrap();
+        assert!(applied.added < 20 && applied.bytes < 20_000, "{applied:?}");
+        let members = nft(&["list", "map", "ip", "svcmap", &of.name.replace("affinity-", "members-cluster-")], "");
+        assert!(!members.contains("7300:1 :"), "the number that clients have leads somewhere: {members}");
+
+        // whoever comes after it does not have to read them
+        let mut restarted = Programmer::open(CodecKind::Native).unwrap();
+        assert_eq!(restarted.replace(node, ports).unwrap().bytes, 0);
     }
 }
