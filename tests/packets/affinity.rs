@@ -1,9 +1,10 @@
-//! What the kernel has learned of clients with session affinity, when a timeout or a size is edited (behaviour rows D8,
-//! D9). The cases are in `clients.rs`.
+//! What the kernel learns of clients with session affinity: of several connections at once (behaviour row D1), and when a
+//! timeout or a size is edited (rows D8, D9); and that nobody sees how. The cases are in `clients.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::thread::sleep;
+use std::sync::Barrier;
+use std::thread::{self, sleep};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -24,7 +25,9 @@ use crate::trial;
 type Test = (&'static str, fn(&mut Lab, Stack) -> Result<()>);
 
 pub fn trials() -> Vec<Trial> {
-    let tests: [Test; 2] = [
+    let tests: [Test; 4] = [
+        ("D01_first_connections_at_once_get_the_same_endpoint", at_once),
+        ("no_packet_leaves_with_a_number_as_its_priority", priorities),
         ("D08_another_timeout_gives_clients_the_life_that_is_left", timeout_edited),
         ("D09_another_size_forgets_nobody", resized),
     ];
@@ -69,6 +72,57 @@ fn learned(scene: &Scene) -> Result<Vec<(u64, u64)>> {
         }
         Ok(learned)
     })
+}
+
+/// Row D1. Endpoints differ in address and in port.
+fn at_once(lab: &mut Lab, stack: Stack) -> Result<()> {
+    let mut scene = scene(lab, stack)?;
+    let mut servers = scene.serve(Protocol::Tcp, 8080)?;
+    servers.extend(scene.serve(Protocol::Tcp, 8443)?);
+    let to = target("172.30.0.41", 80, scene.family());
+    for round in 0..5 {
+        scene.sync(&["service svc"])?;
+        scene.sync(&["service svc affinity=10800", "slice svc#a port=8080 L1 R3", "slice svc#b port=8443 L1 L2"])?;
+        for client in (10..30).map(|n| address(&format!("203.0.113.{n}"), scene.family())) {
+            let (lab, together) = (scene.lab, Barrier::new(4));
+            let ask = || {
+                together.wait();
+                ask(lab, client, Protocol::Tcp, to).map(|answer| answer.by)
+            };
+            let answers: BTreeSet<SocketAddr> = thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+                threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect::<Result<_>>()
+            })?;
+            ensure!(answers.len() == 1, "round {round}: {client} at once by {answers:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Counts packets whose priority is a number, behind where they get one and before they leave.
+const WATCH: &str = "table inet watch {
+    counter inside { }
+    counter outside { }
+    chain prerouting { type filter hook prerouting priority dstnat + 1; meta priority & ff00:0 == 7300:0 counter name inside; }
+    chain output { type filter hook output priority -99; meta priority & ff00:0 == 7300:0 counter name inside; }
+    chain postrouting { type filter hook postrouting priority 200; meta priority & ff00:0 == 7300:0 counter name outside; }
+}";
+
+fn priorities(lab: &mut Lab, stack: Stack) -> Result<()> {
+    let mut scene = scene(lab, stack)?;
+    let _servers = scene.serve(Protocol::Tcp, 8080)?;
+    scene.sync(&[STICKY, SLICE])?;
+    scene.lab.node().command("nft", &["-f", "-"], WATCH)?;
+    let (to, node) = (target("172.30.0.41", 80, scene.family()), address("192.168.0.2", scene.family()));
+    tcp(&scene)?;
+    (0..10).try_for_each(|_| ask(scene.lab, node, Protocol::Tcp, to).map(drop))?;
+    let counted = scene.lab.node().command("nft", &["list", "table", "inet", "watch"], "")?;
+    scene.lab.node().command("nft", &["delete", "table", "inet", "watch"], "")?;
+    let packets: Vec<&str> = counted.lines().filter_map(|line| line.trim().strip_prefix("packets ")).collect();
+    let [inside, outside] = packets[..] else { anyhow::bail!("two counters in {counted}") };
+    ensure!(inside.starts_with("30 "), "one packet of each connection has a number: {inside}");
+    ensure!(outside.starts_with("0 "), "packets left with a number: {outside}");
+    Ok(())
 }
 
 /// Row D8.
