@@ -138,6 +138,7 @@ impl Node {
         tracker.replace(snapshot.clone());
         let (change, _) = tracker.take();
         let mut programmer = Programmer::open(CodecKind::Native)?;
+        programmer.cleanup()?; // the clients of the one before it, too
         programmer.replace(change.node.unwrap_or_default(), change.changed)?;
         programmer.collect()?;
         Ok(Node { slice: snapshot.slices[0].clone(), snapshot, tracker, programmer })
