@@ -4,8 +4,9 @@
 //! as they are, and says which Service was refused. The others are there for comparison and for who comes from them.
 
 use std::collections::BTreeSet;
-use std::fmt;
+use std::{fmt, io};
 
+use crate::nftables::guard::{self, Intrusion};
 use crate::nftables::program::{Applied, Programmer, Rest, SyncError};
 use crate::plan::{Claim, NodePlan, PlanChange, PortName, PortPlan};
 
@@ -34,6 +35,16 @@ pub trait Dataplane: fmt::Debug + Send {
     /// # Errors
     /// Those of reading.
     fn is_untouched(&mut self) -> Result<bool, SyncError>;
+
+    /// Has it told, from a thread of its own, when somebody else changes what is programmed. Modes that the kernel tells
+    /// nothing of are looked after once in a sync period only.
+    ///
+    /// # Errors
+    /// Those of listening.
+    fn guard(&self, tell: Box<dyn Fn(Intrusion) + Send>) -> io::Result<()> {
+        drop(tell);
+        Ok(())
+    }
 
     /// Makes the kernel hold this plan, whatever it holds now.
     ///
@@ -83,6 +94,10 @@ impl Dataplane for Programmer {
 
     fn is_untouched(&mut self) -> Result<bool, SyncError> {
         Programmer::is_untouched(self)
+    }
+
+    fn guard(&self, tell: Box<dyn Fn(Intrusion) + Send>) -> io::Result<()> {
+        guard::start(self.port()?, tell)
     }
 
     fn replace(&mut self, node: NodePlan, ports: Vec<PortPlan>) -> Result<Applied, SyncError> {

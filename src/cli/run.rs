@@ -120,13 +120,15 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     }
     let asked = sender.clone();
     let ask = serve::Ask::new(move |question| asked.send(Event::Question(question)).is_ok());
+    let guard = sender.clone();
     let _cluster = follow_input(args, access, &node, told, sender)?;
     // not before connection tracking is there, which the cleaner sees to
     set_up_host(&configuration);
     let hard_fail = configuration.bind_address_hard_fail;
     let (observer, audience) = serve::observer();
     serve::start(serve::Settings { healthz, metrics, hard_fail, node, configuration, recorder }, audience, ask)?;
-    let mut runner = Runner::new(Tracker::new(proxy), programmer, cleaner, periods).observed_by(observer);
+    let mut runner =
+        Runner::new(Tracker::new(proxy), programmer, cleaner, periods).observed_by(observer).guarded_by(guard);
     if args.remove_kube_proxy.unwrap_or(args.files.is_empty() && !args.mode.is_in_the_layout_of_kube_proxy()) {
         runner = runner.when_synced(take_over()?);
     }

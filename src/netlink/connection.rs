@@ -80,6 +80,14 @@ impl Connection {
         })
     }
 
+    /// The port of its socket, by which the kernel tells who made a change, see [`super::monitor`].
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn port(&self) -> io::Result<u32> {
+        self.socket.port()
+    }
+
     /// The longest transaction in bytes that can be sent: 512 MiB with privilege over the initial user namespace, else
     /// twice the system's `net.core.wmem_max`. Callers cut larger work into transactions that are each consistent.
     pub fn max_batch_bytes(&self) -> usize {

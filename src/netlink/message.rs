@@ -12,6 +12,8 @@ pub struct Message<'a> {
     pub flags: u16,
     /// The number of the message that it answers.
     pub seq: u32,
+    /// The port of the socket whose doing it tells of.
+    pub port: u32,
     /// All of it, with the header.
     pub bytes: &'a [u8],
 }
@@ -26,6 +28,7 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
             kind: u16_at(message, 4)?,
             flags: u16_at(message, 6)?,
             seq: u32_at(message, 8)?,
+            port: u32_at(message, 12)?,
             bytes: message,
         })
     })

@@ -19,6 +19,7 @@ pub mod libnftnl;
 pub mod link;
 pub mod message;
 pub mod model;
+pub mod monitor;
 pub mod native;
 pub mod read;
 pub mod requests;

@@ -36,6 +36,16 @@ impl Socket {
         Ok(socket)
     }
 
+    /// The port that the kernel gave it.
+    pub fn port(&self) -> io::Result<u32> {
+        // SAFETY: a `sockaddr_nl` is plain numbers, for which zeros are valid.
+        let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+        let mut length = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
+        // SAFETY: both pointers are to locals that live through the call; `length` says how much room `address` has.
+        check(unsafe { libc::getsockname(self.0.as_raw_fd(), (&raw mut address).cast(), &raw mut length) })?;
+        Ok(address.nl_pid)
+    }
+
     /// `setsockopt` with a number.
     pub fn set(&self, level: i32, option: i32, value: i32) -> io::Result<()> {
         let length = size_of::<i32>() as libc::socklen_t;

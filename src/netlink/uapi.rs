@@ -30,6 +30,8 @@ pub const NFNL_SUBSYS_NFTABLES: u16 = 10;
 pub const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
 pub const NFNL_MSG_BATCH_END: u16 = 0x11;
 pub const NFNL_BATCH_GENID: u16 = 1;
+/// The group that is told of changes to rules.
+pub const NFNLGRP_NFTABLES: i32 = 7;
 
 /// `NFT_MSG_*`, without the subsystem.
 pub mod message {
@@ -136,6 +138,8 @@ pub mod verdict {
 
 pub mod generation {
     pub const ID: u16 = 1;
+    pub const PROCESS: u16 = 2;
+    pub const PROCESS_NAME: u16 = 3;
 }
 
 /// Attributes of the expressions; `NAME` and `DATA` are what each of them is wrapped in.

@@ -13,6 +13,7 @@ pub mod decode;
 pub mod differences;
 pub mod element;
 mod fill;
+pub mod guard;
 pub mod lower;
 pub mod maps;
 pub mod names;

@@ -133,6 +133,14 @@ impl Programmer {
         })
     }
 
+    /// The port of the socket that its transactions go through.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn port(&self) -> io::Result<u32> {
+        self.connection.port()
+    }
+
     /// Cuts transactions to this length, where the send buffer would allow longer ones.
     pub fn limit_transactions(&mut self, bytes: usize) {
         self.connection.limit_batches(bytes);

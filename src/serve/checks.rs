@@ -158,7 +158,7 @@ impl Handler for Teller {
     async fn answer(&self, _: Request) -> Answer {
         let ready = self.check.borrow().ready(self.ip.family());
         let progress = self.health.progress();
-        check_answer(&self.service, ready, self.health.is_current(&progress))
+        check_answer(&self.service, ready, self.health.is_current(&progress) && !progress.damaged)
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Progress {
     pub updated: Option<SystemTime>,
     /// Whether the own Node is about to go.
     pub node_leaving: bool,
+    /// Whether somebody has changed what is programmed, and it has not been put right yet.
+    pub damaged: bool,
 }
 
 /// Whether no change has been waiting longer than `patience` (row I9). A proxy that has not been told anything yet is
@@ -31,9 +33,10 @@ pub fn is_current(progress: &Progress, now: Instant, patience: Duration) -> bool
 }
 
 /// What `/healthz` answers, and `/livez` where the node does not count (row I10). While all is well, what is told as
-/// the last update is the present: nothing was left to do.
+/// the last update is the present: nothing was left to do. While rules are not what they should be the node is not fit
+/// for traffic; the proxy is, and to begin it anew would not help.
 pub fn proxy_answer(progress: &Progress, is_current: bool, node_counts: bool, now: SystemTime) -> Answer {
-    let is_well = is_current && !(node_counts && progress.node_leaving);
+    let is_well = is_current && !(node_counts && (progress.node_leaving || progress.damaged));
     let updated = if is_well { Some(now) } else { progress.updated };
     let (updated, now) = (go_time(updated), go_time(Some(now)));
     let mut body = format!("{{\"lastUpdated\": \"{updated}\",\"currentTime\": \"{now}\"");
@@ -119,7 +122,7 @@ mod tests {
         ] {
             let pending = waited.map(|_| Instant::now());
             let updated = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(5));
-            let progress = Progress { pending, updated, node_leaving: leaving };
+            let progress = Progress { pending, updated, node_leaving: leaving, damaged: false };
             let waited = waited.unwrap_or_default();
             let (ready, live) = (answer(&progress, waited, true), answer(&progress, waited, false));
             assert_eq!((ready.status, live.status), (healthz, livez), "{case}");
@@ -138,6 +141,14 @@ mod tests {
                 serde_json::from_str::<Value>(&answer.body).unwrap();
             }
         }
+    }
+
+    /// Nor does it help the proxy to be begun anew.
+    #[test]
+    fn a_node_whose_rules_are_damaged_is_not_fit_for_traffic() {
+        let progress = Progress { damaged: true, ..Progress::default() };
+        let [healthz, livez] = [true, false].map(|node_counts| answer(&progress, Duration::ZERO, node_counts).status);
+        assert_eq!((healthz, livez), (503, 200));
     }
 
     /// Cases H01–H03.

@@ -129,7 +129,8 @@ impl Observer {
         self.metrics.applied(applied);
         let at = SystemTime::now();
         self.status.send_modify(|status| {
-            status.progress = Progress { pending: None, updated: Some(at), node_leaving: tracker.is_leaving() };
+            status.progress =
+                Progress { pending: None, updated: Some(at), node_leaving: tracker.is_leaving(), damaged: false };
             status.counts = tracker.counts();
             status.failure = None;
             if applied.bytes > 0 {
@@ -138,6 +139,11 @@ impl Observer {
             }
         });
         self.tell(tracker);
+    }
+
+    /// Somebody seems to have changed the tables, or has not.
+    pub fn damaged(&mut self, damaged: bool) {
+        self.status.send_if_modified(|status| std::mem::replace(&mut status.progress.damaged, damaged) != damaged);
     }
 
     /// Somebody had changed the tables, and they have been put right.

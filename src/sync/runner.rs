@@ -11,6 +11,7 @@ use super::stats::Stats;
 use crate::config::Nftables;
 use crate::conntrack::{self, Cleaner};
 use crate::dataplane::Dataplane;
+use crate::nftables::guard::Intrusion;
 use crate::nftables::program::{Applied, Rest, SyncError};
 use crate::serve::{Observer, Question, SyncKind};
 use crate::source::Loaded;
@@ -24,6 +25,10 @@ const LONGEST_RETRY: Duration = Duration::from_secs(30);
 /// How long a chain that nothing uses any more is kept: the next Service with as many endpoints finds it.
 const KEEP_UNUSED: Duration = Duration::from_secs(30);
 
+/// The pause between two looks at the kernel's tables because of somebody else's changes; it is twice as long as the
+/// first look took, if that is longer.
+const BETWEEN_CHECKS: Duration = Duration::from_millis(50);
+
 /// How many events are taken in before a sync, should they come without a pause.
 const MOST_EVENTS: usize = 100_000;
 
@@ -34,6 +39,8 @@ pub enum Event {
     Manifests(Loaded),
     /// The cluster says this.
     Cluster(Message),
+    /// Somebody else has changed what is programmed.
+    Intrusion(Intrusion),
     /// Somebody wants to know what the Services are.
     Question(Question),
     /// The end.
@@ -81,6 +88,8 @@ pub struct Runner {
     free_at: Instant,
     retry: Option<(Instant, Duration)>,
     check_at: Option<Instant>,
+    /// Before this, nobody else's change leads to another look.
+    rest_until: Instant,
     collect_at: Option<Instant>,
     /// Whether the kernel was told to route loopback addresses, where that is needed.
     routed: bool,
@@ -91,6 +100,8 @@ pub struct Runner {
     observer: Observer,
     /// Who is to be told of the first sync that succeeds.
     waiting: Option<Sender<()>>,
+    /// Where others' changes of what is programmed shall be told, until that has begun.
+    guard: Option<Sender<Event>>,
 }
 
 impl Runner {
@@ -112,6 +123,7 @@ impl Runner {
             free_at: Instant::now(),
             retry: None,
             check_at: None,
+            rest_until: Instant::now(),
             collect_at: None,
             routed: false,
             aside: Aside::default(),
@@ -119,12 +131,20 @@ impl Runner {
             stats: Stats::default(),
             observer: Observer::default(),
             waiting: None,
+            guard: None,
         }
     }
 
     /// The runner that sends word once the rules are in force for the first time.
     pub fn when_synced(mut self, tell: Sender<()>) -> Runner {
         self.waiting = Some(tell);
+        self
+    }
+
+    /// The runner that puts right at once what somebody else changes. It hears of that through this, the other end of
+    /// what [`Runner::run`] is given.
+    pub fn guarded_by(mut self, events: Sender<Event>) -> Runner {
+        self.guard = Some(events);
         self
     }
 
@@ -187,6 +207,10 @@ impl Runner {
                 self.settle_rest(&[]);
                 self.synced = true;
             }
+            Event::Intrusion(intrusion) => {
+                self.suspect(&intrusion);
+                return false;
+            }
             Event::Question(question) => {
                 question.answer(&self.tracker);
                 return false;
@@ -195,6 +219,18 @@ impl Runner {
         }
         self.pending = true;
         false
+    }
+
+    /// Has the tables looked at. Where others go on changing them, that is not done all the time.
+    fn suspect(&mut self, intrusion: &Intrusion) {
+        match intrusion {
+            Intrusion::Unknown => info!("{intrusion}"),
+            Intrusion::Changed(_) => {
+                warn!("{intrusion}");
+                self.observer.damaged(true);
+            }
+        }
+        self.check_at = Some(self.check_at.map_or(self.rest_until, |other| other.min(self.rest_until)));
     }
 
     /// Until every file has been read to its end once, what an earlier run programmed may belong to the rest of one: it
@@ -222,6 +258,10 @@ impl Runner {
         if change || retry || check {
             self.sync(check);
         }
+        if check {
+            let done = Instant::now();
+            self.rest_until = done + BETWEEN_CHECKS.max(2 * (done - now));
+        }
         if is_due(self.collect_at) {
             let collected = self.programmer.collect();
             self.collect_at = self.programmer.has_leftovers().then(|| now + KEEP_UNUSED);
@@ -246,6 +286,7 @@ impl Runner {
             warn!("{error}");
             false
         });
+        self.observer.damaged(!untouched);
         !untouched || !self.aside.held().is_empty()
     }
 
@@ -334,6 +375,9 @@ impl Runner {
             let _ = waiting.send(());
         }
         self.check_at.get_or_insert(Instant::now() + self.periods.full);
+        if let Some(events) = self.guard.take() {
+            self.begin_to_guard(events);
+        }
         self.aside.recovered().iter().for_each(|name| info!("Service {name}: the kernel takes it now"));
         let now = SystemTime::now();
         let triggered = std::mem::take(&mut self.triggered);
@@ -355,6 +399,16 @@ impl Runner {
             latency_ms = latency,
             "synced"
         );
+    }
+
+    /// Not before the first sync: the kernel takes some time to tell of its own changes to a large table.
+    fn begin_to_guard(&mut self, events: Sender<Event>) {
+        // nobody listens any more only where the loop has come to its end
+        let tell = move |intrusion| drop(events.send(Event::Intrusion(intrusion)));
+        match self.programmer.guard(Box::new(tell)) {
+            Ok(()) => self.check_at = Some(Instant::now()), // since the rules were made, something may have happened
+            Err(error) => warn!("changes by others are noticed only once in a sync period: {error}"),
+        }
     }
 
     fn failed(&mut self, error: &SyncError) {

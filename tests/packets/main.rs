@@ -16,6 +16,7 @@ mod daemon;
 mod fixture;
 mod foreign;
 mod ground;
+mod healing;
 mod iptables;
 mod localhost;
 mod proxy;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
     trials.extend(cases::trials());
     trials.extend(foreign::trials());
     trials.extend(churn::trials());
+    trials.extend(healing::trials());
     trials.extend(affinity::trials());
     trials.extend(clients::trials());
     trials.extend(conntrack::trials());

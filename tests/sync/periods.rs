@@ -69,6 +69,30 @@ netns_test! {
 }
 
 netns_test! {
+    /// Between the periods, too; and other tables are nobody's business.
+    fn a_change_by_others_is_put_right_at_once() {
+        let running = Loop::guarded();
+        running.objects(&cluster(5));
+        running.tell(Message::Listed);
+        running.wait_for_log(" synced", 1);
+        let right = listing();
+        nft(&["add", "table", "ip", "foreign"]);
+        nft(&["delete", "table", "ip", "foreign"]);
+        for times in 1..=5 {
+            nft(&["flush", "map", "ip", "svcmap", "services"]);
+            running.wait_for_log("put right", times);
+            wait_for("the elements", || listing().matches("comment").count() == right.matches("comment").count());
+        }
+        assert_eq!(running.logged("nft (process "), 5);
+        running.change(Change::ServiceGone(cluster(5).services[0].key.clone()));
+        running.wait_for_log(" synced", 7);
+        assert_eq!(running.logged("nft (process "), 5, "its own changes are nobody else's");
+        let stats = running.stop();
+        assert_eq!((stats.syncs, stats.failures), (7, 0));
+    }
+}
+
+netns_test! {
     fn only_foreign_changes_count_as_touching() {
         let mut programmer = Programmer::open(CodecKind::Native).unwrap();
         assert!(!programmer.is_untouched().unwrap(), "it has not been read");

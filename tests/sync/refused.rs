@@ -28,7 +28,8 @@ fn element_of(connection: &mut Connection, service: &ServiceKey) -> Element {
     elements.into_iter().find(comment).expect("the Service is programmed")
 }
 
-/// Puts another verdict into the Service's place whenever it can, so that the kernel refuses svcmap's.
+/// Puts another verdict into the Service's place and takes it out again, as fast as it can: what svcmap reads is not what
+/// its transaction meets, and the kernel refuses it.
 fn occupy(mut connection: Connection, own: Element, stop: Arc<AtomicBool>) {
     let foreign = Element { data: Data::Verdict(Verdict::Drop), comment: None, ..own.clone() };
     let delete = |element: &Element| Op::DeleteElements { set: services_map(), elements: vec![element.clone()] };
@@ -36,10 +37,11 @@ fn occupy(mut connection: Connection, own: Element, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         // It is refused while svcmap's own element is there: then that one has to go.
         if connection.commit(std::slice::from_ref(&add)).is_err() {
-            let _ = connection.commit(&[delete(&own), add.clone()]);
+            let _ = connection.commit(&[delete(&own)]);
+        } else {
+            let _ = connection.commit(&[delete(&foreign)]);
         }
     }
-    let _ = connection.commit(&[delete(&foreign)]);
 }
 
 netns_test! {

@@ -29,6 +29,15 @@ pub struct Loop {
 
 impl Loop {
     pub fn start(periods: Periods) -> Loop {
+        Loop::start_with(periods, false)
+    }
+
+    /// One that is told of other's changes.
+    pub fn guarded() -> Loop {
+        Loop::start_with(Periods { min: Duration::ZERO, full: Duration::from_secs(3600) }, true)
+    }
+
+    fn start_with(periods: Periods, guarded: bool) -> Loop {
         let log = Log::default();
         let writer = log.clone();
         tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).init();
@@ -39,8 +48,9 @@ impl Loop {
             ..ProxyConfig::default()
         };
         let programmer = Programmer::open(CodecKind::Native).unwrap();
-        let mut runner = Runner::new(Tracker::new(config), programmer, Cleaner::start().unwrap(), periods);
         let (events, receiver) = channel();
+        let runner = Runner::new(Tracker::new(config), programmer, Cleaner::start().unwrap(), periods);
+        let mut runner = if guarded { runner.guarded_by(events.clone()) } else { runner };
         let run = move || {
             runner.run(&receiver);
             runner.stats()
