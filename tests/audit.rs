@@ -3,22 +3,25 @@
 #[macro_use]
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::cases::{Case, Stack};
 use common::world::World;
+use ipnet::IpNet;
 use svcmap::audit::findings::findings;
 use svcmap::audit::readers::{self, Layout, Reading};
-use svcmap::audit::{Port, compare};
+use svcmap::audit::{Frontend, Port, compare};
 use svcmap::config::ProxyConfig;
 use svcmap::explain::Surroundings;
 use svcmap::iptables::Ruleset;
+use svcmap::ipvs;
 use svcmap::nftables::text;
-use svcmap::objects::Family;
-use svcmap::plan::{Plan, PortId, Verdict};
+use svcmap::objects::{Family, FamilyOf};
+use svcmap::plan::{Claim, Plan, PoolKind, PortId, Verdict};
 use svcmap::source::generate::{Families, Options, generate, pod_cidrs};
 use svcmap::source::load;
 
@@ -141,6 +144,61 @@ fn plans_come_back_from_iptables() {
     }
     assert!(wrong.is_empty(), "{wrong}");
     assert!(seen > 600, "only {seen} ports");
+}
+
+/// The mode ipvs tells neither names nor what pods get where the policy is Local; each address is a port of its own.
+#[test]
+fn plans_come_back_from_ipvs() {
+    let mut wrong = String::new();
+    let mut seen = 0;
+    for (name, world) in worlds() {
+        let plan = Plan::new(world.state.node().clone(), world.state.ports().cloned());
+        let reading = readers::read(&ipvs::text::render(&plan, &ipvs::Settings::default(), None)).unwrap();
+        assert!(reading.findings.is_empty(), "{name}: {:?}", reading.findings);
+        let mut read: BTreeMap<Claim, &Port> = BTreeMap::new();
+        read.extend(reading.ports.values().map(|port| (port.claim(&port.frontends[0]), port)));
+        let own = ipvs::state::planned_addresses(&plan.node);
+        let serves_node_ports = |family| {
+            let is_served = |ip: &IpAddr| plan.node.node_port_addresses.iter().any(|prefix| prefix.contains(ip));
+            own.iter().any(|ip| ip.family() == family && !ip.is_loopback() && is_served(ip))
+        };
+        for port in plan.ports.values().map(|port| Port::of_plan(&plan.node, port)) {
+            for frontend in &port.frontends {
+                let is_served = frontend.address.ip().is_some() || serves_node_ports(port.id.family);
+                if frontend.no_endpoints == Some(Verdict::Pass) || !is_served {
+                    continue;
+                }
+                seen += 1;
+                let found = read.remove(&port.claim(frontend)).map(|there| laid_out(there, &there.frontends[0]));
+                if found.as_ref() != Some(&laid_out(&port, frontend)) {
+                    wrong += &format!(
+                        "{name}: {}\nwanted {}\nread   {found:?}\n",
+                        port.claim(frontend),
+                        laid_out(&port, frontend)
+                    );
+                }
+            }
+        }
+        if !read.is_empty() {
+            wrong += &format!("{name}: too much: {read:?}\n");
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    assert!(seen > 600, "only {seen} frontends");
+}
+
+/// What a frontend's virtual server tells of it. A set takes no prefix of length zero, but its halves.
+fn laid_out(port: &Port, frontend: &Frontend) -> String {
+    let pool = match port.pool(frontend.pool) {
+        [] if frontend.short_circuit => port.pool(PoolKind::Cluster),
+        pool => pool,
+    };
+    let sockets: Vec<_> = pool.iter().map(|one| one.socket()).collect();
+    let halves = |net: &IpNet| if net.prefix_len() == 0 { net.subnets(1).unwrap().collect() } else { vec![*net] };
+    let sources: Option<BTreeSet<IpNet>> =
+        frontend.sources.as_ref().map(|sources| sources.iter().flat_map(halves).collect());
+    let affinity = port.affinity.filter(|_| !sockets.is_empty());
+    format!("{:?} {sockets:?} {:?} {sources:?} {affinity:?}", frontend.address, frontend.no_endpoints)
 }
 
 const RULESETS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/rulesets");
@@ -431,6 +489,22 @@ default/web:http:
         errors.contains("nothing that nft list ruleset, iptables-save, ipvsadm -Sn or ipset save prints"),
         "{errors}"
     );
+}
+
+netns_test! {
+    fn the_kernels_rules_are_read_without_any_listing() {
+        let services = format!("{RULESETS}/services.yaml");
+        let (status, said, errors) = audit(&["-f", &services], "");
+        assert_eq!(status, Some(1), "{said}{errors}");
+        assert!(said.starts_with("nothing of Services: 0 Service ports\n") && said.contains("+ ip cluster IP 10.96.1.5:80/tcp"), "{said}");
+        let own = script(&of_manifests(&Path::new(RULESETS).join("services.yaml")));
+        for (name, script) in [("svcmap", own.as_str()), ("kube-proxy (nftables)", &sample(NFTABLES[1]))] {
+            program("nft", &["-f", "-"], &format!("flush ruleset\n{script}"));
+            let (status, said, errors) = audit(&["-f", &services], "");
+            assert_eq!(status, Some(0), "{said}{errors}");
+            assert!(said.starts_with(&format!("{name}: 6 Service ports\n")), "{said}");
+        }
+    }
 }
 
 #[test]

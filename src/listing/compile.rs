@@ -51,7 +51,7 @@ impl Compiler {
 
     /// Does what cannot fail on a listing that a kernel printed; what does is noted.
     pub fn apply(&mut self, line: usize, op: Op) {
-        if let Err(error) = self.ruleset.apply(&[op]) {
+        if let Err(error) = self.ruleset.apply_one(op) {
             self.note(line, error.to_string());
         }
     }

@@ -34,6 +34,7 @@ pub fn compile(compiler: &mut Compiler, table: &TableName, rule: &Rule) -> Vec<E
             made.not_understood(statement);
         }
     }
+    made.exprs.shrink_to_fit();
     made.exprs
 }
 

@@ -7,9 +7,10 @@ use super::ruleset::SetElements;
 use super::text::is_end;
 use crate::netlink::model::{Bytes, Element, element_flags};
 
-/// Elements by their keys. The ends of ranges come before beginnings with the same key.
+/// Elements by their keys. The ends of ranges come before beginnings with the same key. They are boxed, since a tree has room
+/// for eleven in every leaf, and rulesets of others have tens of thousands of sets with two or three.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Elements(BTreeMap<(Bytes, bool), Element>);
+pub struct Elements(BTreeMap<(Bytes, bool), Box<Element>>);
 
 /// What a set has for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,39 +40,39 @@ impl Elements {
 
     /// The element that is there for the same key.
     pub fn same_key(&self, element: &Element) -> Option<&Element> {
-        self.0.get(&Elements::place(element))
+        self.0.get(&Elements::place(element)).map(|element| &**element)
     }
 
     /// Puts an element in, in the place of one with the same key.
     pub fn insert(&mut self, element: Element) {
-        self.0.insert(Elements::place(&element), element);
+        self.0.insert(Elements::place(&element), Box::new(element));
     }
 
     /// Takes the element with the same key out.
     pub fn remove(&mut self, element: &Element) -> Option<Element> {
-        self.0.remove(&Elements::place(element))
+        self.0.remove(&Elements::place(element)).map(|element| *element)
     }
 
     /// The end of the range that an element begins, in sets of ranges that are no concatenations.
     pub fn end_of(&self, element: &Element) -> Option<&Element> {
         use std::ops::Bound::{Excluded, Unbounded};
         let behind = self.0.range((Excluded(Elements::place(element)), Unbounded)).next();
-        behind.map(|(_, element)| element).filter(|element| is_end(element))
+        behind.map(|(_, element)| &**element).filter(|element| is_end(element))
     }
 
     /// All of them, in the order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = &Element> {
-        self.0.values()
+        self.0.values().map(|element| &**element)
     }
 
     fn catch_all(&self) -> Option<&Element> {
-        self.0.get(&(Bytes::new(), true))
+        self.0.get(&(Bytes::new(), true)).map(|element| &**element)
     }
 }
 
 impl FromIterator<Element> for Elements {
     fn from_iter<T: IntoIterator<Item = Element>>(elements: T) -> Elements {
-        Elements(elements.into_iter().map(|element| (Elements::place(&element), element)).collect())
+        Elements(elements.into_iter().map(|element| (Elements::place(&element), Box::new(element))).collect())
     }
 }
 
@@ -86,15 +87,15 @@ impl SetElements {
             return if self.may_match(key) { Match::Unsure } else { Match::None };
         };
         let found = if !self.is_interval() {
-            elements.0.get(&(bytes, true))
+            elements.0.get(&(bytes, true)).map(|element| &**element)
         } else if self.set.concat.is_empty() {
             // the last bound at or below the key: a beginning, or the end of a range
             let below = elements.0.range(..=(bytes, true)).next_back();
             below
-                .map(|(_, element)| element)
+                .map(|(_, element)| &**element)
                 .filter(|e| e.flags & element_flags::INTERVAL_END == 0 && !e.key.is_empty())
         } else {
-            elements.0.values().find(|element| self.contains(element, &bytes))
+            elements.iter().find(|element| self.contains(element, &bytes))
         };
         found.or_else(|| elements.catch_all()).map_or(Match::None, Match::Element)
     }

@@ -110,60 +110,64 @@ impl Ruleset {
     /// # Errors
     /// Where the kernel would refuse the transaction. The tables are of no use then.
     pub fn apply(&mut self, ops: &[Op]) -> Result<(), ApplyError> {
-        ops.iter().try_for_each(|op| self.apply_one(op))
+        ops.iter().try_for_each(|op| self.apply_one(op.clone()))
     }
 
-    fn apply_one(&mut self, op: &Op) -> Result<(), ApplyError> {
+    /// Does to the tables what one operation does to the kernel's.
+    ///
+    /// # Errors
+    /// Where the kernel would refuse it.
+    pub fn apply_one(&mut self, op: Op) -> Result<(), ApplyError> {
         match op {
             Op::AddTable(table) => {
-                self.add_table(table.clone());
+                self.add_table(table);
             }
             Op::DeleteTable { family, name } => {
-                self.table_mut(*family, name)?;
-                self.tables.retain(|table| !table.is(*family, name));
+                self.table_mut(family, &name)?;
+                self.tables.retain(|table| !table.is(family, &name));
             }
-            Op::AddChain(chain) => self.add_chain(chain.clone())?,
+            Op::AddChain(chain) => self.add_chain(chain)?,
             Op::DeleteChain(place) => {
-                self.chain_mut(place)?;
+                self.chain_mut(&place)?;
                 self.table_mut(place.family, &place.table)?.chains.remove(&place.name);
             }
             Op::AddRule(rule) => {
                 let place = ChainRef { family: rule.family, table: rule.table.clone(), name: rule.chain.clone() };
-                self.chain_mut(&place)?.rules.push(rule.clone());
+                self.chain_mut(&place)?.rules.push(rule);
             }
             Op::DeleteRule { chain, handle } => {
-                let rules = &mut self.chain_mut(chain)?.rules;
+                let rules = &mut self.chain_mut(&chain)?.rules;
                 let missing = || ApplyError::Missing(format!("rule {handle} in the chain {}", chain.name));
-                let place = rules.iter().position(|rule| rule.handle == *handle).ok_or_else(missing)?;
+                let place = rules.iter().position(|rule| rule.handle == handle).ok_or_else(missing)?;
                 rules.remove(place);
             }
-            Op::FlushChain(place) => self.chain_mut(place)?.rules.clear(),
+            Op::FlushChain(place) => self.chain_mut(&place)?.rules.clear(),
             Op::AddSet(set) => {
                 let sets = &mut self.table_mut(set.family, &set.table)?.sets;
-                let new = || SetElements { set: set.clone(), elements: Elements::default() };
-                sets.entry(set.name.clone()).or_insert_with(new);
+                let name = set.name.clone();
+                sets.entry(name).or_insert_with(|| SetElements { set, elements: Elements::default() });
             }
             Op::DeleteSet(place) => {
-                self.set_mut(place)?;
+                self.set_mut(&place)?;
                 self.table_mut(place.family, &place.table)?.sets.remove(&place.name);
             }
             Op::AddElements { set: place, elements } => {
-                let set = self.set_mut(place)?;
+                let set = self.set_mut(&place)?;
                 for element in elements {
-                    if set.elements.same_key(element).is_some_and(|there| there.data != element.data) {
-                        return Err(ApplyError::Exists(place.name.clone()));
+                    if set.elements.same_key(&element).is_some_and(|there| there.data != element.data) {
+                        return Err(ApplyError::Exists(place.name));
                     }
-                    set.elements.insert(element.clone());
+                    set.elements.insert(element);
                 }
             }
             Op::DeleteElements { set: place, elements } => {
-                let set = self.set_mut(place)?;
-                for element in elements {
+                let set = self.set_mut(&place)?;
+                for element in &elements {
                     let missing = || ApplyError::Missing(format!("such element in the set {}", place.name));
                     set.elements.remove(element).ok_or_else(missing)?;
                 }
             }
-            Op::FlushSet(place) => self.set_mut(place)?.elements = Elements::default(),
+            Op::FlushSet(place) => self.set_mut(&place)?.elements = Elements::default(),
         }
         Ok(())
     }

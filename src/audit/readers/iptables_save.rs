@@ -11,6 +11,7 @@ use super::super::findings::{Finding, Kind};
 use super::super::ports::{Drawn, Frontend, Port, Who};
 use super::iptables_rule::{Recent, Rule};
 use super::{Layout, Reading, port_name};
+use crate::ipvs::names::CHAINS;
 use crate::objects::{Family, FamilyOf, Protocol};
 use crate::plan::{FrontendAddress, PoolKind, PortId, PortName, Verdict};
 
@@ -46,7 +47,10 @@ pub fn read(text: &str, reading: &mut Reading) {
             }
         }
     }
-    let found = tables.values().any(|table| table.chains.contains_key("KUBE-SERVICES"));
+    // the mode ipvs has some of these chains, too, beside its own
+    let found = tables.values().any(|table| {
+        table.chains.contains_key("KUBE-SERVICES") && !CHAINS.iter().any(|chain| table.chains.contains_key(*chain))
+    });
     for family in Family::BOTH {
         let empty = Table::default();
         let of = |name: &str| tables.get(&(family, name.to_owned())).unwrap_or(&empty);

@@ -10,15 +10,16 @@ use super::super::compare::NAMELESS;
 use super::super::findings::{Finding, Kind};
 use super::super::ports::{Drawn, Frontend, Port, Who};
 use super::{Layout, Reading};
-use crate::objects::{FamilyOf, Protocol};
-use crate::plan::{FrontendAddress, PoolKind, PortId, PortName};
+use crate::ipvs::Set;
+use crate::objects::{Family, FamilyOf, Protocol};
+use crate::plan::{Claim, FrontendAddress, PoolKind, PortId, PortName, Verdict};
 
 /// Whether a line is one of `ipvsadm -Sn` or of kube-proxy's sets in `ipset save`.
 pub fn is_line(line: &str) -> bool {
     let mut words = line.split_whitespace();
     match (words.next(), words.next()) {
         (Some("-A" | "-a"), Some("-t" | "-u" | "--sctp-service" | "-f")) => true,
-        (Some("create" | "add"), Some(set)) => set.starts_with("KUBE-"),
+        (Some("create" | "add"), Some(set)) => set.starts_with("KUBE-") || set.starts_with("SVCMAP-"),
         _ => false,
     }
 }
@@ -67,6 +68,10 @@ pub fn read(text: &str, reading: &mut Reading) {
         reading.findings.push(Finding { kind: Kind::NotUnderstood, service: None, what: what.into() });
     }
     let mut ports: BTreeMap<PortId, Port> = BTreeMap::new();
+    // what is dropped for everybody has no virtual server
+    for address in sets.addresses.get("SVCMAP-DROPPED").into_iter().flatten() {
+        servers.entry(*address).or_default();
+    }
     for (address, server) in servers {
         let port = sets.port(address, &server);
         // a node port has a virtual server for each address of the node
@@ -116,7 +121,10 @@ impl Sets {
     fn add(&mut self, words: &[&str]) -> Option<()> {
         self.any = true;
         let name = words.get(1)?;
-        let name = name.strip_prefix("KUBE-6-").map_or_else(|| (*name).to_owned(), |rest| format!("KUBE-{rest}"));
+        let name = match Set::ALL.iter().find(|set| set.name(Family::V6) == *name) {
+            Some(set) => set.name(Family::V4),
+            None => (*name).to_owned(),
+        };
         let mut parts = words.get(2)?.split(',');
         let first = parts.next()?;
         if let (Ok(port), true) = (first.parse::<u16>(), name.contains("-PORT")) {
@@ -134,9 +142,7 @@ impl Sets {
         };
         let address = (protocol, SocketAddr::new(ip, port.parse().ok()?));
         match parts.next() {
-            Some(source)
-                if name.starts_with("KUBE-LOAD-BALANCER-SOURCE") || name.starts_with("KUBE-LOAD-BALANCER-SRC") =>
-            {
+            Some(source) if name.starts_with("KUBE-LOAD-BALANCER-SOURCE") => {
                 let net = source.parse().ok().or_else(|| source.parse::<IpAddr>().ok().map(IpNet::from))?;
                 self.sources.entry(address).or_default().push(net);
             }
@@ -190,7 +196,7 @@ impl Sets {
         if self.holds("KUBE-LOAD-BALANCER-FW", address) {
             frontend.sources = Some(self.sources.get(&address).cloned().unwrap_or_default());
         }
-        let claim = crate::plan::Claim::new(to.ip().family(), protocol, frontend.address);
+        let claim = Claim::new(to.ip().family(), protocol, frontend.address);
         let id = PortId { name: PortName::parse(&format!("{NAMELESS}{claim}")), family: to.ip().family() };
         let mut port = Port::new(id, protocol);
         port.affinity = server.seconds;
@@ -201,14 +207,15 @@ impl Sets {
             share: f64::from(*weight) / f64::from(total),
         });
         let drawn: Vec<Drawn> = drawn.collect();
-        if drawn.is_empty() {
-            frontend.no_endpoints = Some(crate::plan::Verdict::Reject);
+        // pods and the node itself get the cluster's endpoints all the same
+        let is_dropped_outside = self.holds("SVCMAP-DROPPED-OUTSIDE", address);
+        if is_dropped_outside || self.holds("SVCMAP-DROPPED", address) {
+            frontend.no_endpoints = Some(Verdict::Drop);
+        } else if drawn.is_empty() {
+            frontend.no_endpoints = Some(Verdict::Reject);
         }
-        if is_local {
-            port.local = drawn
-        } else {
-            port.cluster = drawn
-        }
+        let pool = if is_local && !is_dropped_outside { &mut port.local } else { &mut port.cluster };
+        *pool = drawn;
         port.frontends.push(frontend);
         port
     }
