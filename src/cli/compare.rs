@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::input::InputArgs;
 use super::output::{Failure, Format, print, print_json};
-use crate::compare::{Connection, Mode, Row, measure};
+use crate::compare::{Connection, Mode, Observation, Row, measure, observe, open};
 use crate::config::ProxyConfig;
 use crate::lab::{self, Spent};
 use crate::plan::Plan;
@@ -28,9 +28,21 @@ pub struct Args {
     /// Which modes
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Mode::Nftables, Mode::Iptables])]
     modes: Vec<Mode>,
+    /// What is compared: what rules and connections cost, or whether connections fare the same (default: both)
+    #[arg(long, value_enum)]
+    only: Option<Subject>,
     /// How to print it
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
+}
+
+/// `--only`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Subject {
+    /// Loading, changes, connections.
+    Costs,
+    /// Each frontend by each kind of client: pods, the node, outside, and outside of source ranges.
+    Behaviour,
 }
 
 /// What `-o json` prints; times in seconds.
@@ -39,6 +51,7 @@ struct Report {
     service_ports: usize,
     endpoints: usize,
     rows: Vec<Row>,
+    behaviour: Vec<Observation>,
     not_run: Vec<NotRun>,
 }
 
@@ -53,18 +66,45 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let plan = plan(args)?;
     lab::enter_network().map_err(|error| Failure::Demo(error.into()))?;
     let endpoints = plan.ports.values().map(|port| port.cluster.len().max(port.local.len())).sum();
-    let mut report = Report { service_ports: plan.ports.len(), endpoints, rows: Vec::new(), not_run: Vec::new() };
+    let mut report = Report {
+        service_ports: plan.ports.len(),
+        endpoints,
+        rows: Vec::new(),
+        behaviour: Vec::new(),
+        not_run: Vec::new(),
+    };
+    let mut run = Vec::new();
     for &mode in &args.modes {
-        match measure(mode, &plan) {
-            Ok(row) => report.rows.push(row),
+        let outcome = match args.only {
+            Some(Subject::Behaviour) => runs(mode).map(|()| None),
+            _ => measure(mode, &plan).map(Some),
+        };
+        match outcome {
+            Ok(row) => {
+                run.push(mode);
+                report.rows.extend(row);
+            }
             Err(error) => report.not_run.push(NotRun { mode, why: format!("{error:#}") }),
         }
+    }
+    if args.only != Some(Subject::Costs) && !run.is_empty() {
+        report.behaviour = observe(&run, &plan).map_err(Failure::Demo)?;
     }
     match args.output {
         Format::Text => print(text(&report))?,
         Format::Json => print_json(&report)?,
     }
-    Ok(if report.not_run.is_empty() { ExitCode::SUCCESS } else { NOT_RUN.into() })
+    let disagree = report.behaviour.iter().any(|observation| !observation.agrees() && observation.known.is_none());
+    Ok(match (disagree, report.not_run.is_empty()) {
+        (true, _) => ExitCode::FAILURE,
+        (false, false) => NOT_RUN.into(),
+        (false, true) => ExitCode::SUCCESS,
+    })
+}
+
+/// Whether a mode can be run here.
+fn runs(mode: Mode) -> anyhow::Result<()> {
+    open(mode, &lab::Namespace::new(mode.name())?).map(drop)
 }
 
 fn plan(args: &Args) -> Result<Plan, Failure> {
@@ -106,6 +146,37 @@ fn text(report: &Report) -> String {
         "{} Service ports with {} endpoints. Processor time, and by the clock in brackets.\n\n",
         report.service_ports, report.endpoints
     );
+    if !report.rows.is_empty() {
+        text += &costs(report);
+    }
+    if !report.behaviour.is_empty() {
+        text += &behaviour(&report.behaviour);
+    }
+    for NotRun { mode, why } in &report.not_run {
+        text += &format!("\n{}: cannot run here: {why}\n", mode.name());
+    }
+    text
+}
+
+/// How many connections fare the same, and those that do not.
+fn behaviour(observations: &[Observation]) -> String {
+    let (same, differ): (Vec<_>, Vec<_>) = observations.iter().partition(|observation| observation.agrees());
+    let mut text = format!(
+        "\n{} of {} pairs of a frontend and a client fare the same in every mode.\n",
+        same.len(),
+        observations.len()
+    );
+    for observation in differ {
+        let Observation { service, frontend, client, outcomes, known, .. } = observation;
+        let outcomes: Vec<String> = outcomes.iter().map(|(mode, outcome)| format!("{mode}: {outcome}")).collect();
+        let known = known.as_ref().map_or_else(|| "NOT KNOWN".into(), |why| format!("known: {why}"));
+        text += &format!("  {service} {frontend} from {}: {} ({known})\n", client.name(), outcomes.join("; "));
+    }
+    text
+}
+
+fn costs(report: &Report) -> String {
+    let mut text = String::new();
     let rows: Vec<[String; 10]> = report.rows.iter().map(cells).collect();
     let header = HEADER.map(str::to_owned);
     let width = |at: usize| rows.iter().chain([&header]).map(|row| row[at].chars().count()).max().unwrap_or_default();
@@ -117,14 +188,15 @@ fn text(report: &Report) -> String {
     text += &line(&header);
     text += &line(&widths.map(|width| "-".repeat(width)));
     rows.iter().for_each(|row| text += &line(row));
-    for NotRun { mode, why } in &report.not_run {
-        text += &format!("\n{}: cannot run here: {why}\n", mode.name());
-    }
     text
 }
 
 fn cells(row: &Row) -> [String; 10] {
-    let kind = if row.mode == Mode::Nftables { "elements" } else { "rules" };
+    let kind = match row.mode {
+        Mode::Nftables => "elements",
+        Mode::Ipvs => "servers, entries",
+        _ => "rules",
+    };
     let both = |spent: Spent| format!("{} ({})", time(spent.processor), time(spent.clock));
     let [direct, through] = match row.connection {
         None => ["–", "–"].map(str::to_owned),

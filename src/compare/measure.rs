@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::backend::{Backend, Loaded};
 use super::iptables::Iptables;
+use super::ipvs::Ipvs;
 use super::nftables::Nftables;
 use super::samples::{self, Targets};
 use super::{Connection, Mode, Row};
@@ -26,12 +27,7 @@ const ROUNDS: Rounds = Rounds { rounds: 15, connections: 200 };
 /// This machine cannot run the mode, or not this plan in it.
 pub fn measure(mode: Mode, plan: &Plan) -> Result<Row> {
     let namespace = Namespace::new(mode.name())?;
-    let mut backend: Box<dyn Backend + '_> = match mode {
-        Mode::Nftables => Box::new(Nftables::open(&namespace)?),
-        Mode::Iptables => Box::new(Iptables::open(&namespace, "")?),
-        Mode::IptablesNft => Box::new(Iptables::open(&namespace, "-nft")?),
-        Mode::IptablesLegacy => Box::new(Iptables::open(&namespace, "-legacy")?),
-    };
+    let mut backend = open(mode, &namespace)?;
     ensure!(!plan.ports.is_empty(), "there are no Services");
     let Loaded { objects, bytes, spent: load } = backend.load(plan).context("loading")?;
     let [replace_endpoint, remove_service, add_service] = changes(plan, backend.as_mut())?;
@@ -41,6 +37,20 @@ pub fn measure(mode: Mode, plan: &Plan) -> Result<Row> {
     };
     let loader = backend.loader();
     Ok(Row { mode, loader, objects, bytes, load, add_service, remove_service, replace_endpoint, connection })
+}
+
+/// A mode in a namespace.
+///
+/// # Errors
+/// This machine cannot run it.
+pub fn open(mode: Mode, namespace: &Namespace) -> Result<Box<dyn Backend + '_>> {
+    Ok(match mode {
+        Mode::Nftables => Box::new(Nftables::open(namespace)?),
+        Mode::Iptables => Box::new(Iptables::open(namespace, "")?),
+        Mode::IptablesNft => Box::new(Iptables::open(namespace, "-nft")?),
+        Mode::IptablesLegacy => Box::new(Iptables::open(namespace, "-legacy")?),
+        Mode::Ipvs => Box::new(Ipvs::open(namespace)?),
+    })
 }
 
 /// One endpoint replaced, one Service removed, one added. Afterwards all is as it was.

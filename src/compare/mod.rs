@@ -1,15 +1,19 @@
-//! The same Services in several forms of rules, side by side: what it takes to load and to change them, and what a new
-//! connection costs.
+//! The same Services in several forms of rules, side by side: what it takes to load and to change them, what a new
+//! connection costs, and whether connections fare the same.
 
 mod backend;
+mod behaviour;
 mod iptables;
+mod ipvs;
+mod known;
 mod measure;
 mod nftables;
 mod samples;
 
 use crate::lab::Spent;
 
-pub use measure::measure;
+pub use behaviour::{Client, Observation, observe};
+pub use measure::{measure, open};
 
 /// A form of the rules, and what loads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -23,6 +27,8 @@ pub enum Mode {
     IptablesNft,
     /// The same by `iptables-legacy-restore`: rules of ip_tables, which not every kernel has any more.
     IptablesLegacy,
+    /// Virtual servers of IPVS, as kube-proxy's mode of that name has them.
+    Ipvs,
 }
 
 impl Mode {
@@ -33,6 +39,7 @@ impl Mode {
             Mode::Iptables => "iptables",
             Mode::IptablesNft => "iptables-nft",
             Mode::IptablesLegacy => "iptables-legacy",
+            Mode::Ipvs => "ipvs",
         }
     }
 }

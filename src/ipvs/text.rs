@@ -63,7 +63,7 @@ pub fn render(plan: &Plan, settings: &Settings, part: Option<Part>) -> String {
 fn addresses(states: &[State]) -> String {
     let mut out = format!("link add {DEVICE} type dummy\n");
     for address in states.iter().flat_map(|state| &state.addresses) {
-        let (length, flags) = if address.is_ipv4() { (32, "") } else { (128, " nodad") };
+        let (length, flags) = if address.is_ipv4() { (32, "") } else { (128, " nodad preferred_lft 0") };
         let _ = writeln!(out, "address add {address}/{length} dev {DEVICE}{flags}");
     }
     out

@@ -14,6 +14,9 @@ const NLM_F_EXCL: u16 = 0x200;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_KIND: u16 = 1;
 const IFA_LOCAL: u16 = 2;
+const IFA_CACHEINFO: u16 = 6;
+/// `struct ifa_cacheinfo` of an address that is there for ever and never preferred: the kernel does not send from it by itself.
+const NEVER_PREFERRED: [u32; 4] = [0, u32::MAX, 0, 0];
 /// `IFA_F_NODAD`: nobody else is asked whether an IPv6 address is free.
 const NODAD: u8 = 2;
 /// `struct ifaddrmsg`.
@@ -47,7 +50,7 @@ impl Interfaces {
         }
     }
 
-    /// Gives an interface these addresses, and takes those from it. Returns the first that was refused, with the reason.
+    /// Gives an interface these addresses, IPv6 ones so that nothing is sent from them that need not be, and takes those from it. Returns the first that was refused, with the reason.
     ///
     /// # Errors
     /// Those of the socket.
@@ -78,6 +81,9 @@ fn address_request(kind: u16, flags: u16, interface: u32, ip: IpAddr) -> Request
     header[4..].copy_from_slice(&interface.to_ne_bytes());
     Request::new(kind, flags, &header, |w| match ip {
         IpAddr::V4(ip) => w.put(IFA_LOCAL, &ip.octets()),
-        IpAddr::V6(ip) => w.put(IFA_LOCAL, &ip.octets()),
+        IpAddr::V6(ip) => {
+            w.put(IFA_LOCAL, &ip.octets());
+            w.put(IFA_CACHEINFO, NEVER_PREFERRED.map(u32::to_ne_bytes).as_flattened());
+        }
     })
 }

@@ -22,6 +22,7 @@ pub const ALL: &[(&str, Scene)] = &[
     ("every_scheduler_is_known_to_the_kernel", schedulers),
     ("what_is_rendered_is_what_is_applied", rendered),
     ("cleanup_leaves_nothing", cleaned_up),
+    ("connections_fare_as_in_nftables_but_for_what_is_known", compared),
 ];
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -327,5 +328,14 @@ fn cleaned_up() -> Result<()> {
     let rules = lab.node().command("iptables-save", &[], "")?;
     ensure!(!rules.contains("KUBE"), "{rules}");
     ensure!(lab.node().command("ip", &["link", "show", "kube-ipvs0"], "").is_err(), "kube-ipvs0 is still there");
+    Ok(())
+}
+
+fn compared() -> Result<()> {
+    let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/manifests/policies.yaml");
+    let arguments = ["compare", "--only", "behaviour", "--modes", "nftables,ipvs", "-f", manifests];
+    let node = ["--hostname-override", LOCAL_NODE, "--cluster-cidr", "10.128.0.0/9,fd10::/48"];
+    let said = svcmap(&lab()?, &[&arguments[..], &node].concat(), "")?;
+    ensure!(said.contains("fare the same in every mode") && said.contains("known: a virtual server"), "{said}");
     Ok(())
 }

@@ -32,9 +32,11 @@ pub fn trials() -> Vec<Trial> {
     let compared = trial("iptables::compare_prints_a_row_for_each_mode", compared);
     let compared = compared.with_ignored_flag(missing("nft").is_err());
     let without = trial("iptables::compare_goes_on_without_iptables", without_iptables);
+    let alike = trial("iptables::compare_sees_connections_fare_alike", alike);
+    let alike = alike.with_ignored_flag(missing("nft").is_err());
     let programmed = trial("iptables::is_programmed_next_to_others", || fixture::in_a_lab(programmed));
     let programmed = programmed.with_ignored_flag(missing("nft").is_err());
-    VARIANTS.into_iter().flat_map(of).chain([compared, without, programmed]).collect()
+    VARIANTS.into_iter().flat_map(of).chain([compared, without, programmed, alike]).collect()
 }
 
 const COMPARE: [&str; 7] = ["compare", "--services", "6", "--endpoints", "2", "-o", "json"];
@@ -62,6 +64,30 @@ fn compared() -> Result<()> {
             ensure!(row.pointer(number).and_then(Value::as_f64).is_some_and(|n| n > 0.0), "{number} in {row}");
         }
     }
+    Ok(())
+}
+
+/// Every frontend by every kind of client; where the modes differ, it is known why.
+fn alike() -> Result<()> {
+    let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/manifests");
+    let output = Command::new(env!("CARGO_BIN_EXE_svcmap"))
+        .args(["compare", "--only", "behaviour", "-o", "json", "-f", manifests])
+        .args(["--hostname-override", "n1", "--cluster-cidr", "10.128.0.0/9,fd10::/48"])
+        .output()?;
+    ensure!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout)?;
+    let observations = report["behaviour"].as_array().context("behaviour")?;
+    ensure!(observations.len() > 60, "only {} were tried", observations.len());
+    let has = |mode: &str, outcome: &str| observations.iter().any(|seen| seen["outcomes"][mode] == outcome);
+    for mode in ["nftables", "iptables"] {
+        for outcome in
+            ["no answer", "refused", "endpoints of this node, source kept", "endpoints of all nodes, masqueraded"]
+        {
+            ensure!(has(mode, outcome), "{mode}: never {outcome}");
+        }
+    }
+    let known = observations.iter().filter(|seen| seen["known"].is_string());
+    ensure!(known.count() > 0, "that the node is not refused in iptables is not seen");
     Ok(())
 }
 
