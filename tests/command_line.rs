@@ -191,3 +191,24 @@ fn a_pipe_is_read_once_and_to_its_end() {
     assert!(ruleset.contains("10.96.0.9 . tcp . 80"), "{ruleset}");
     writer.join().unwrap().unwrap();
 }
+
+#[test]
+fn an_input_without_services_is_said_so_and_null_is_no_mistake() {
+    let pod = "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}";
+    let (status, _, said) = with_input(&["render", "--strict", "-f", "-"], &format!("null\n---\n{pod}\n---\n~\n"));
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("no Service in the input"), "{said}");
+    let (_, _, said) = with_input(&["render", "-f", "-"], &format!("null\n---\n{ONE}"));
+    assert!(!said.contains("no Service in the input") && !said.contains("null"), "{said}");
+}
+
+#[test]
+fn a_generated_node_has_a_name_that_nodes_can_have() {
+    for (name, status) in [("BAD NAME", 2), ("-a", 2), ("worker-1.example", 0)] {
+        let output = Command::new(env!("CARGO_BIN_EXE_svcmap"))
+            .args(["generate", "--services", "1", &format!("--node={name}")])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(status), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}

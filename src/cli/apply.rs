@@ -10,7 +10,7 @@ use super::output::{Failure, Format, counted, print, print_json, warn};
 use crate::conntrack;
 use crate::dataplane::Dataplane;
 use crate::netlink::CodecKind;
-use crate::nftables::program::Applied;
+use crate::nftables::program::{Applied, SyncError};
 use crate::plan::PortPlan;
 use crate::source::LeftAlone;
 use crate::sync::route_loopback;
@@ -48,13 +48,25 @@ struct Summary {
     conntrack_deleted: usize,
 }
 
+/// How often a transaction that the kernel refused is made again, of what it holds by then.
+const OTHERS: usize = 3;
+
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut wanted = args.input.plan()?;
     let (frontends, endpoints) = extent(&wanted.ports);
     let mut programmer = args.mode.open(args.codec, &wanted.configuration)?;
     programmer.set_rest(wanted.rest);
-    let mut applied = programmer.replace(wanted.node, wanted.ports)?;
+    let mut applied = programmer.replace(wanted.node, wanted.ports);
+    for _ in 0..OTHERS {
+        if !matches!(applied, Err(SyncError::Commit { .. })) {
+            break;
+        }
+        // somebody else may have come between reading and committing, such as another `apply`
+        let (node, ports) = wanted.tracker.whole().unwrap_or_default();
+        applied = programmer.replace(node, ports);
+    }
+    let mut applied = applied?;
     applied += programmer.collect()?;
     if programmer.serves_loopback()
         && let Err(error) = route_loopback()

@@ -107,7 +107,10 @@ impl InputArgs {
         loaded.problems.iter().for_each(warn);
         let nothing = loaded.snapshot.services.is_empty() && loaded.snapshot.slices.is_empty();
         if let Some(file) = loaded.broken.first().filter(|_| nothing) {
-            return Err(Failure::Input(format!("{}: cannot be used, so nothing was changed", display(file))));
+            return Err(Failure::Input(format!("{}: cannot be used, so nothing was done", display(file))));
+        }
+        if loaded.snapshot.services.is_empty() && loaded.broken.is_empty() {
+            warn("there is no Service in the input, so that nothing is to be served");
         }
         let rest = if loaded.broken.is_empty() { Rest::Delete } else { Rest::Keep };
         if rest == Rest::Keep {

@@ -98,7 +98,7 @@ fn first_attempt(
     let Some(address) = address else { return Ok(None) };
     match http::listen(address, Wildcard::BothFamilies) {
         Ok(listener) => {
-            info!("{what} is served on {address}");
+            info!("serving {what} on {address}");
             Ok(Some(listener))
         }
         Err(error) => {
@@ -126,7 +126,7 @@ async fn serve_at(what: &str, address: Option<SocketAddr>, listener: Option<TcpL
         tokio::time::sleep(RETRY).await;
         match http::listen(address, Wildcard::BothFamilies) {
             Ok(new) => {
-                info!("{what} is served on {address}");
+                info!("serving {what} on {address}");
                 listener = Some(new);
             }
             Err(error) => debug!("{what} cannot be served on {address}: {error}"),

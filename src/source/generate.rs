@@ -11,6 +11,7 @@ use crate::objects::{
 };
 
 use super::Snapshot;
+use super::convert::is_dns_subdomain;
 
 /// Where ClusterIPs come from: 2²⁰ addresses of each family.
 const SERVICES_V4: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 0);
@@ -77,7 +78,7 @@ pub struct Options {
     #[arg(long, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=65_536))]
     pub nodes: Option<usize>,
     /// The name of the first node; the others are n2, n3, …
-    #[arg(long, default_value = "n1")]
+    #[arg(long, default_value = "n1", value_parser = node_name)]
     pub node: String,
     /// The share of all endpoints that is on the first node, 0 to 1 (default: the same on each)
     #[arg(long, value_parser = share)]
@@ -98,6 +99,14 @@ pub struct Options {
 
 fn share(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| "is not between 0 and 1".into())
+}
+
+fn node_name(text: &str) -> Result<String, String> {
+    if is_dns_subdomain(text) {
+        Ok(text.into())
+    } else {
+        Err("is no name of a node: small letters, digits, - and .".into())
+    }
 }
 
 impl Default for Options {

@@ -9,7 +9,7 @@ const HEAD: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProx
 
 /// How often the daemon has begun, by its log.
 fn starts(daemon: &Daemon) -> usize {
-    daemon.log().matches("metrics is served on").count()
+    daemon.log().matches("serving metrics on").count()
 }
 
 netns_test! {

@@ -22,7 +22,7 @@ use crate::objects::{EndpointSlice, Name, Node, Service, ServiceKey};
 use crate::source::Problem;
 
 pub use endpoints::Endpoints;
-pub use field::{Clipped, Field, Report};
+pub use field::{Clipped, Field, Report, is_dns_subdomain};
 pub use pod::{Pod, PodKey};
 
 /// An object of one of the kinds that Services are made of.

@@ -40,10 +40,16 @@ pub fn convert(root: &Field, meta: &Meta, interner: &mut Interner) -> Option<Obj
     Some(Object::Slice(slice))
 }
 
-/// A port without a name or a number is nothing (row A6).
+/// A port without a name or a number is nothing (row A6). An API server gives a port its name, if only an empty one, so
+/// that this is somebody's omission.
 fn slice_port(field: &Field) -> Option<SlicePort> {
     let (name, number) = (field.get("name"), field.get("port"));
-    if name.is_absent() || number.is_absent() || number.peek_number() == Some(0) {
+    if name.is_absent() {
+        field.problem("has no name, which is \"\" where the Service port has none; the port is left out");
+        return None;
+    }
+    if number.is_absent() || number.peek_number() == Some(0) {
+        field.problem("has no port number; the port is left out");
         return None;
     }
     Some(SlicePort { name: name.port_name()?, protocol: field.get("protocol").protocol()?, port: number.port()? })
@@ -124,7 +130,15 @@ mod tests {
         );
         let ports: Vec<_> = slice.ports.iter().map(|p| format!("{}/{}/{}", p.name, p.port, p.protocol)).collect();
         assert_eq!(ports, ["/81/tcp", "c/82/udp"]);
-        assert_eq!(problems, [""; 0]);
+        assert_eq!(
+            problems,
+            [
+                "EndpointSlice default/web-1: ports[0]: has no name, which is \"\" where the Service port has none; the port \
+                 is left out",
+                "EndpointSlice default/web-1: ports[1]: has no port number; the port is left out",
+                "EndpointSlice default/web-1: ports[2]: has no port number; the port is left out",
+            ]
+        );
     }
 
     #[test]

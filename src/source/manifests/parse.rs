@@ -198,6 +198,11 @@ impl<'de> Visitor<'de> for Root<'_, '_> {
         f.write_str("a Kubernetes object")
     }
 
+    /// What templates make where they have nothing to say.
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let (mut fields, mut list) = (Map::new(), None);
         while let Some(key) = map.next_key::<String>()? {

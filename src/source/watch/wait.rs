@@ -83,8 +83,10 @@ impl Waiter {
                 return Ok(Woken::Stopped);
             }
             let events = watcher.events()?;
-            events.iter().for_each(|event| note_writing(event, writing));
-            if events.iter().any(|event| watcher.matters(event)) {
+            let mut matter = events.iter().filter(|event| watcher.matters(event)).peekable();
+            let changed = matter.peek().is_some();
+            matter.for_each(|event| note_writing(event, writing));
+            if changed {
                 return Ok(Woken::Changed);
             }
         }
