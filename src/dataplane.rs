@@ -8,7 +8,7 @@ use std::{fmt, io};
 
 use crate::nftables::guard::{self, Intrusion};
 use crate::nftables::program::{Applied, Programmer, Rest, SyncError};
-use crate::plan::{Claim, NodePlan, PlanChange, PortName, PortPlan};
+use crate::plan::{Claim, NodePlan, PlanChange, PortId, PortPlan};
 
 /// A mode's way to program the current network namespace.
 pub trait Dataplane: fmt::Debug + Send {
@@ -22,7 +22,7 @@ pub trait Dataplane: fmt::Debug + Send {
     fn set_rest(&mut self, rest: Rest);
 
     /// The Service ports of which what is programmed stays, though the plan does not have them.
-    fn keep(&mut self, ports: BTreeSet<PortName>);
+    fn keep(&mut self, ports: BTreeSet<PortId>);
 
     /// The UDP frontends that the kernel was found to hold when it was read.
     fn take_found(&mut self) -> BTreeSet<Claim>;
@@ -80,7 +80,7 @@ impl Dataplane for Programmer {
         Programmer::set_rest(self, rest);
     }
 
-    fn keep(&mut self, ports: BTreeSet<PortName>) {
+    fn keep(&mut self, ports: BTreeSet<PortId>) {
         Programmer::keep(self, ports);
     }
 

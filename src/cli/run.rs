@@ -45,6 +45,10 @@ pub struct Args {
     /// Write the effective configuration to this file, and end
     #[arg(long, value_name = "FILE")]
     write_config_to: Option<PathBuf>,
+    /// With --counters: how many Service ports have a metric of their own of new connections; those of the others are told
+    /// together
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
+    metrics_services: usize,
     /// How log lines look (default: text, unless the configuration says json)
     #[arg(long, value_enum)]
     log_format: Option<LogFormat>,
@@ -86,10 +90,7 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     let Effective { configuration, proxy, healthz, metrics, warnings } = effective;
     if let Some(path) = &args.write_config_to {
         warnings.iter().for_each(warn);
-        let written = std::fs::write(path, configuration.to_yaml());
-        return written
-            .map(|()| ExitCode::SUCCESS)
-            .map_err(|error| Failure::Fatal(format!("{}: {error}", path.display())));
+        return write(path, &configuration.to_yaml());
     }
     start_log(args, &configuration.logging)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -110,7 +111,8 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     let access = args.files.is_empty().then(|| cluster(&args.proxy, &configuration)).transpose()?;
     let mut programmer = args.mode.open(args.codec, &configuration)?;
     programmer.check()?;
-    let cleaner = Cleaner::start().map_err(Failure::Connect)?;
+    let (observer, audience) = serve::observer();
+    let cleaner = Cleaner::start_observed(observer.of_sweeps()).map_err(Failure::Connect)?;
     let (sender, events) = channel();
     stop_on_signals(sender.clone())?;
     let reload = Reload::default();
@@ -124,9 +126,13 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     let _cluster = follow_input(args, access, &node, told, sender)?;
     // not before connection tracking is there, which the cleaner sees to
     set_up_host(&configuration);
+    let counted = proxy.counters.then_some(args.metrics_services);
     let hard_fail = configuration.bind_address_hard_fail;
-    let (observer, audience) = serve::observer();
-    serve::start(serve::Settings { healthz, metrics, hard_fail, node, configuration, recorder }, audience, ask)?;
+    serve::start(
+        serve::Settings { healthz, metrics, hard_fail, node, configuration, counted, recorder },
+        audience,
+        ask,
+    )?;
     let mut runner =
         Runner::new(Tracker::new(proxy), programmer, cleaner, periods).observed_by(observer).guarded_by(guard);
     if args.remove_kube_proxy.unwrap_or(args.files.is_empty() && !args.mode.is_in_the_layout_of_kube_proxy()) {
@@ -137,6 +143,11 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
         match start_anew()? {}
     }
     tracing::info!("stopped; what is programmed stays");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(path: &Path, text: &str) -> Result<ExitCode, Failure> {
+    std::fs::write(path, text).map_err(|error| Failure::Fatal(format!("{}: {error}", path.display())))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -10,6 +10,8 @@ use tracing::{debug, info, warn};
 use super::{Criteria, UNDER_WAY, sweep};
 use crate::netlink::ReadError;
 use crate::netlink::conntrack::{Conntrack, Selection, Swept};
+use crate::netlink::model::NfFamily;
+use crate::objects::Family;
 use crate::plan::Claim;
 
 /// The pause before a sweep that failed is tried again: doubled each time, up to the longest.
@@ -53,9 +55,17 @@ impl Cleaner {
     /// # Errors
     /// When there is no connection to the kernel, or no thread.
     pub fn start() -> io::Result<Cleaner> {
+        Cleaner::start_observed(|_, _, _| {})
+    }
+
+    /// The same; `tell` is told of each family's sweeps, how long they took and what they came to.
+    ///
+    /// # Errors
+    /// Those of [`Cleaner::start`].
+    pub fn start_observed(tell: impl FnMut(Family, Duration, Swept) + Send + 'static) -> io::Result<Cleaner> {
         let conntrack = Conntrack::open()?;
         let shared = Arc::new(Shared::default());
-        let worker = Worker { shared: shared.clone(), conntrack };
+        let mut worker = Worker { shared: shared.clone(), conntrack, tell };
         let thread = thread::Builder::new().name("conntrack".into()).spawn(move || worker.run())?;
         Ok(Cleaner { shared, thread: Some(thread) })
     }
@@ -106,19 +116,19 @@ impl Drop for Cleaner {
     }
 }
 
-struct Worker {
+struct Worker<T> {
     shared: Arc<Shared>,
     conntrack: Conntrack,
+    tell: T,
 }
 
-impl Worker {
-    fn run(mut self) {
+impl<T: FnMut(Family, Duration, Swept)> Worker<T> {
+    fn run(&mut self) {
         let mut pause = FIRST_RETRY;
         while let Some(selections) = self.next() {
             thread::sleep(UNDER_WAY);
             let started = Instant::now();
-            let shared = &self.shared;
-            let result = sweep(&mut self.conntrack, &selections, |flow| shared.lock().current.is_stale(flow));
+            let result = self.sweep(&selections);
             if self.finish(result, started.elapsed()) {
                 pause = FIRST_RETRY;
             } else {
@@ -126,6 +136,23 @@ impl Worker {
                 pause = (pause * 2).min(LONGEST_RETRY);
             }
         }
+    }
+
+    /// Deletes the stale ones among the selected flows, family by family.
+    fn sweep(&mut self, selections: &[Selection]) -> Result<Swept, ReadError> {
+        let mut all = Swept::default();
+        for family in Family::BOTH {
+            let of_family: Vec<Selection> =
+                selections.iter().filter(|selection| selection.family == nf_family(family)).copied().collect();
+            if of_family.is_empty() {
+                continue;
+            }
+            let (started, shared) = (Instant::now(), &self.shared);
+            let swept = sweep(&mut self.conntrack, &of_family, |flow| shared.lock().current.is_stale(flow))?;
+            (self.tell)(family, started.elapsed(), swept);
+            all += swept;
+        }
+        Ok(all)
     }
 
     /// Waits for work and begins it; nothing at the end.
@@ -174,6 +201,13 @@ impl Worker {
         let running = |work: &mut Work| !work.stop;
         let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), pause, running);
         drop(waited.expect("nothing panics with it"));
+    }
+}
+
+fn nf_family(family: Family) -> NfFamily {
+    match family {
+        Family::V4 => NfFamily::IPV4,
+        Family::V6 => NfFamily::IPV6,
     }
 }
 

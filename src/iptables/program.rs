@@ -12,7 +12,7 @@ use super::saved::Saved;
 use crate::dataplane::Dataplane;
 use crate::nftables::program::{Applied, Rest, SyncError};
 use crate::objects::Family;
-use crate::plan::{Claim, NodePlan, Plan, PlanChange, PortName, PortPlan};
+use crate::plan::{Claim, NodePlan, Plan, PlanChange, PortId, PortPlan};
 
 /// What is programmed.
 #[derive(Debug, Default)]
@@ -80,7 +80,7 @@ impl Dataplane for Programmer {
     }
 
     /// Nothing is ever set aside: what is refused is a whole text.
-    fn keep(&mut self, _: BTreeSet<PortName>) {}
+    fn keep(&mut self, _: BTreeSet<PortId>) {}
 
     /// Rules are not read back.
     fn take_found(&mut self) -> BTreeSet<Claim> {

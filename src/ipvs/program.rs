@@ -22,7 +22,7 @@ use crate::netlink::dummy::Interfaces;
 use crate::netlink::ipvs::Step;
 use crate::nftables::program::{Applied, Rest, SyncError};
 use crate::objects::Family;
-use crate::plan::{Claim, NodePlan, Plan, PlanChange, PortName, PortPlan};
+use crate::plan::{Claim, NodePlan, Plan, PlanChange, PortId, PortPlan};
 
 /// What the mode needs: translated packets are tracked, so that they can be masqueraded; nothing sticks to a real server
 /// that is gone or getting no connections any more; the node forwards.
@@ -187,7 +187,7 @@ impl Dataplane for Programmer {
     }
 
     /// Nothing is ever set aside: a refusal names no Service.
-    fn keep(&mut self, _: BTreeSet<PortName>) {}
+    fn keep(&mut self, _: BTreeSet<PortId>) {}
 
     /// UDP flows are IPVS's own.
     fn take_found(&mut self) -> BTreeSet<Claim> {

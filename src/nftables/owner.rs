@@ -9,15 +9,17 @@ use super::{lower, maps};
 use crate::netlink::model::{self, Op};
 use crate::netlink::{Blame, CommitError};
 use crate::objects::Family;
-use crate::plan::{FrontendAddress, PortName, PortPlan};
+use crate::plan::{FrontendAddress, PortId, PortName, PortPlan};
 
-/// The Service port that the refused part of a transaction belongs to, where it belongs to one.
-pub fn of_refusal(state: &State, ops: &[Op], error: &CommitError) -> Option<PortName> {
+/// The Service port that the refused part of a transaction belongs to, where it belongs to one. It is that of one family: the
+/// other may be as good as ever (behaviour row B10).
+pub fn of_refusal(state: &State, ops: &[Op], error: &CommitError) -> Option<PortId> {
     let (CommitError::Refused { what, .. } | CommitError::Unencodable { what, .. }) = error else { return None };
     match ops.get(what.op?)? {
         Op::AddElements { set, elements } | Op::DeleteElements { set, elements } => {
             let family = Family::BOTH.into_iter().find(|family| nf_family(*family) == set.family)?;
-            of_element(state, family, set.name.parse().ok()?, elements.get(what.element?)?)
+            let name = of_element(state, family, set.name.parse().ok()?, elements.get(what.element?)?)?;
+            Some(PortId { name, family })
         }
         _ => None,
     }

@@ -16,7 +16,7 @@ use super::transaction::{Transaction, set_ref};
 use crate::netlink::model::{Op, Table};
 use crate::netlink::{CodecKind, CommitError, Connection, ReadError};
 use crate::objects::{Family, Protocol};
-use crate::plan::{Claim, NodePlan, PlanChange, PortName, PortPlan};
+use crate::plan::{Claim, NodePlan, PlanChange, PortId, PortPlan};
 
 /// A connection to the kernel, and what it programmed there.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Programmer {
     /// The UDP frontends that the kernel was found to hold.
     found: BTreeSet<Claim>,
     /// The Service ports of which the programmed form stays, though the plan does not have them.
-    kept: BTreeSet<PortName>,
+    kept: BTreeSet<PortId>,
     /// The generation of the ruleset while nobody else changes it; zero where it is not known.
     generation: u32,
 }
@@ -98,10 +98,10 @@ impl Rest {
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
     /// The kernel refused a transaction.
-    #[error("{}{error}", object.as_ref().map(|name| format!("Service {name}: ")).unwrap_or_default())]
+    #[error("{}{error}", object.as_ref().map(|id| format!("Service {}: ", id.name)).unwrap_or_default())]
     Commit {
         /// The Service port that the refused part belongs to, where it belongs to one.
-        object: Option<PortName>,
+        object: Option<PortId>,
         /// What the kernel said.
         error: Box<CommitError>,
     },
@@ -159,7 +159,7 @@ impl Programmer {
 
     /// The Service ports of which [`Programmer::replace`] shall leave what is programmed as it is, though the plan does not
     /// have them; unless a Service of the plan has a frontend of theirs.
-    pub fn keep(&mut self, ports: BTreeSet<PortName>) {
+    pub fn keep(&mut self, ports: BTreeSet<PortId>) {
         self.kept = ports;
     }
 
@@ -275,7 +275,7 @@ impl Programmer {
         let keeps_any = self.rest == Rest::Keep || !self.kept.is_empty();
         let claimed: HashSet<Claim> =
             if keeps_any { ports.iter().flat_map(PortPlan::claims).collect() } else { HashSet::new() };
-        let is_kept = |port: &PortPlan| self.rest == Rest::Keep || self.kept.contains(&port.id.name);
+        let is_kept = |port: &PortPlan| self.rest == Rest::Keep || self.kept.contains(&port.id);
         let stays = |port: &PortPlan| is_kept(port) && port.claims().all(|claim| !claimed.contains(&claim));
         let mut removed = Vec::new();
         for port in self.state.ports() {

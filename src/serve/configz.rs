@@ -2,25 +2,16 @@
 
 use serde_json::{Value, json};
 
-use crate::config::KubeProxyConfiguration;
+use crate::config::{Conntrack, Ipvs, KubeProxyConfiguration, Winkernel};
 
 /// The object that `/configz` answers.
 pub fn shown(configuration: &KubeProxyConfiguration) -> Value {
     let c = configuration;
-    let (client, iptables, ipvs, nftables) = (&c.client_connection, &c.iptables, &c.ipvs, &c.nftables);
-    let (conntrack, windows) = (&c.conntrack, &c.winkernel);
+    let (client, iptables, nftables) = (&c.client_connection, &c.iptables, &c.nftables);
     let prefixes: Vec<&str> = c.cluster_cidr.split(',').map(str::trim).filter(|text| !text.is_empty()).collect();
     json!({"kubeproxy.config.k8s.io": {
         "Linux": {
-            "Conntrack": {
-                "MaxPerCore": conntrack.max_per_core,
-                "Min": conntrack.min,
-                "TCPEstablishedTimeout": conntrack.tcp_established_timeout,
-                "TCPCloseWaitTimeout": conntrack.tcp_close_wait_timeout,
-                "TCPBeLiberal": conntrack.tcp_be_liberal,
-                "UDPTimeout": conntrack.udp_timeout,
-                "UDPStreamTimeout": conntrack.udp_stream_timeout,
-            },
+            "Conntrack": conntrack(&c.conntrack),
             "MasqueradeAll": nftables.masquerade_all,
             "OOMScoreAdj": c.oom_score_adj,
         },
@@ -46,21 +37,8 @@ pub fn shown(configuration: &KubeProxyConfiguration) -> Value {
             "MasqueradeBit": iptables.masquerade_bit,
             "LocalhostNodePorts": iptables.localhost_node_ports,
         },
-        "IPVS": {
-            "Scheduler": ipvs.scheduler,
-            "ExcludeCIDRs": ipvs.exclude_cidrs,
-            "StrictARP": ipvs.strict_arp,
-            "TCPTimeout": ipvs.tcp_timeout,
-            "TCPFinTimeout": ipvs.tcp_fin_timeout,
-            "UDPTimeout": ipvs.udp_timeout,
-        },
-        "Winkernel": {
-            "NetworkName": windows.network_name,
-            "SourceVip": windows.source_vip,
-            "EnableDSR": windows.enable_dsr,
-            "RootHnsEndpointName": windows.root_hns_endpoint_name,
-            "ForwardHealthCheckVip": windows.forward_health_check_vip,
-        },
+        "IPVS": ipvs(&c.ipvs),
+        "Winkernel": winkernel(&c.winkernel),
         "NFTables": {"MasqueradeBit": nftables.masquerade_bit},
         "DetectLocalMode": c.detect_local_mode,
         "DetectLocal": {
@@ -73,4 +51,37 @@ pub fn shown(configuration: &KubeProxyConfiguration) -> Value {
         "MinSyncPeriod": nftables.min_sync_period,
         "ConfigSyncPeriod": c.config_sync_period,
     }})
+}
+
+fn conntrack(conntrack: &Conntrack) -> Value {
+    json!({
+                "MaxPerCore": conntrack.max_per_core,
+                "Min": conntrack.min,
+                "TCPEstablishedTimeout": conntrack.tcp_established_timeout,
+                "TCPCloseWaitTimeout": conntrack.tcp_close_wait_timeout,
+                "TCPBeLiberal": conntrack.tcp_be_liberal,
+                "UDPTimeout": conntrack.udp_timeout,
+                "UDPStreamTimeout": conntrack.udp_stream_timeout,
+    })
+}
+
+fn ipvs(ipvs: &Ipvs) -> Value {
+    json!({
+            "Scheduler": ipvs.scheduler,
+            "ExcludeCIDRs": ipvs.exclude_cidrs,
+            "StrictARP": ipvs.strict_arp,
+            "TCPTimeout": ipvs.tcp_timeout,
+            "TCPFinTimeout": ipvs.tcp_fin_timeout,
+            "UDPTimeout": ipvs.udp_timeout,
+    })
+}
+
+fn winkernel(windows: &Winkernel) -> Value {
+    json!({
+            "NetworkName": windows.network_name,
+            "SourceVip": windows.source_vip,
+            "EnableDSR": windows.enable_dsr,
+            "RootHnsEndpointName": windows.root_hns_endpoint_name,
+            "ForwardHealthCheckVip": windows.forward_health_check_vip,
+    })
 }

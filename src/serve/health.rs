@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::http::{Answer, JSON};
@@ -32,19 +32,21 @@ pub fn is_current(progress: &Progress, now: Instant, patience: Duration) -> bool
     progress.pending.is_none_or(|since| now.saturating_duration_since(since) < patience)
 }
 
-/// What `/healthz` answers, and `/livez` where the node does not count (row I10). While all is well, what is told as
-/// the last update is the present: nothing was left to do. While rules are not what they should be the node is not fit
-/// for traffic; the proxy is, and to begin it anew would not help.
+/// What `/healthz` answers, and `/livez` where the node does not count (row I10), in the form of kube-proxy 1.36. While all is
+/// well, what is told as the last update is the present: nothing was left to do. One sync programs both families, so both
+/// are as well as each other. While rules are not what they should be the node is not fit for traffic; the proxy
+/// is, and to begin it anew would not help.
 pub fn proxy_answer(progress: &Progress, is_current: bool, node_counts: bool, now: SystemTime) -> Answer {
     let is_well = is_current && !(node_counts && (progress.node_leaving || progress.damaged));
     let updated = if is_well { Some(now) } else { progress.updated };
-    let (updated, now) = (go_time(updated), go_time(Some(now)));
-    let mut body = format!("{{\"lastUpdated\": \"{updated}\",\"currentTime\": \"{now}\"");
+    let mut body = json!({"lastUpdated": go_time(updated), "currentTime": go_time(Some(now)), "healthy": is_current});
     if node_counts {
-        body += &format!(", \"nodeEligible\": {}", !progress.node_leaving);
+        body["nodeEligible"] = (!progress.node_leaving).into();
     }
-    body += "}";
-    Answer::new(status(is_well), JSON, body)
+    for family in ["IPv4", "IPv6"] {
+        body["status"][family] = json!({"lastUpdated": go_time(progress.updated), "healthy": is_current});
+    }
+    Answer::new(status(is_well), JSON, body.to_string())
 }
 
 /// What the health check of a Service answers on a node with so many ready endpoints (rows I2–I5).
@@ -62,12 +64,10 @@ fn status(is_well: bool) -> u16 {
     if is_well { 200 } else { 503 }
 }
 
-/// A time as Go prints it, which is what readers of these answers know; the year 1 for never.
+/// A time as Go writes it in JSON; the year 1 for never.
 fn go_time(time: Option<SystemTime>) -> String {
-    match time.and_then(|time| Timestamp::try_from(time).ok()) {
-        Some(time) => time.strftime("%Y-%m-%d %H:%M:%S%.f +0000 UTC").to_string(),
-        None => "0001-01-01 00:00:00 +0000 UTC".into(),
-    }
+    let time = time.and_then(|time| Timestamp::try_from(time).ok());
+    time.map_or_else(|| "0001-01-01T00:00:00Z".into(), |time| time.to_string())
 }
 
 /// Looks at how the proxy is, now.
@@ -126,20 +126,16 @@ mod tests {
             let waited = waited.unwrap_or_default();
             let (ready, live) = (answer(&progress, waited, true), answer(&progress, waited, false));
             assert_eq!((ready.status, live.status), (healthz, livez), "{case}");
-            let updated = if healthz == 200 { "1970-01-02 00:00:00.5" } else { "1970-01-01 00:00:05" };
+            let updated = if healthz == 200 { "1970-01-02T00:00:00.5Z" } else { "1970-01-01T00:00:05Z" };
+            let of_family = json!({"lastUpdated": "1970-01-01T00:00:05Z", "healthy": livez == 200});
             assert_eq!(
-                ready.body,
-                format!(
-                    "{{\"lastUpdated\": \"{updated} +0000 UTC\",\"currentTime\": \"1970-01-02 00:00:00.5 +0000 UTC\", \
-                     \"nodeEligible\": {}}}",
-                    !leaving
-                ),
+                serde_json::from_str::<Value>(&ready.body).unwrap(),
+                json!({"lastUpdated": updated, "currentTime": "1970-01-02T00:00:00.5Z", "nodeEligible": !leaving,
+                    "healthy": livez == 200, "status": {"IPv4": of_family, "IPv6": of_family}}),
                 "{case}"
             );
             assert!(!live.body.contains("nodeEligible"), "{case}: {}", live.body);
-            for answer in [ready, live] {
-                serde_json::from_str::<Value>(&answer.body).unwrap();
-            }
+            serde_json::from_str::<Value>(&live.body).unwrap();
         }
     }
 

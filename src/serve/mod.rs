@@ -6,6 +6,7 @@
 
 mod checks;
 mod configz;
+mod connections;
 mod health;
 mod http;
 mod metrics;
@@ -27,6 +28,7 @@ pub use page::{Ask, Question};
 
 use crate::config::KubeProxyConfiguration;
 use crate::events::{Event, Recorder};
+use connections::Connections;
 use http::{Handler, Wildcard};
 
 /// The pause before an address that could not be had is tried again (row I12).
@@ -45,6 +47,8 @@ pub struct Settings {
     pub node: String,
     /// The effective configuration.
     pub configuration: KubeProxyConfiguration,
+    /// How many Service ports have a metric of their own of new connections; none where these are not counted.
+    pub counted: Option<usize>,
     /// Takes what the cluster's people should know.
     pub recorder: Recorder,
 }
@@ -80,7 +84,9 @@ async fn serve(
     let Audience { metrics: figures, status, news } = audience;
     let health = health::Reader::new(status, settings.patience());
     let healthz_server = proxy::Healthz::new(health.clone(), figures.clone());
-    let metrics_server = proxy::Metrics::new(figures, health.clone(), ask, settings.node, &settings.configuration);
+    let connections = settings.counted.map(Connections::new);
+    let host = proxy::Host { node: settings.node, configuration: settings.configuration };
+    let metrics_server = proxy::Metrics::new(figures, health.clone(), ask, host, connections);
     tokio::select! {
         () = checks::run(news, health, settings.recorder) => {}
         () = serve_at("health", settings.healthz, healthz, healthz_server) => {}

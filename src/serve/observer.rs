@@ -8,8 +8,9 @@ use tokio::sync::{mpsc, watch};
 
 use super::health::Progress;
 use super::metrics::Metrics;
+use crate::netlink::conntrack::Swept;
 use crate::nftables::program::{Applied, SyncError};
-use crate::objects::ServiceKey;
+use crate::objects::{Family, ServiceKey};
 use crate::policy::health::HealthCheck;
 use crate::tracker::{Counts, Seen, Tracker};
 
@@ -103,6 +104,14 @@ impl Default for Observer {
 }
 
 impl Observer {
+    /// Tells the metrics of sweeps through the connections that are tracked: for [`Cleaner::start_observed`].
+    ///
+    /// [`Cleaner::start_observed`]: crate::conntrack::Cleaner::start_observed
+    pub fn of_sweeps(&self) -> impl FnMut(Family, Duration, Swept) + Send + 'static {
+        let metrics = self.metrics.clone();
+        move |family, took, swept| metrics.swept(family, took, swept)
+    }
+
     /// The tracker was told something: if it was news, it is still to be programmed.
     pub fn queued(&mut self, tracker: &Tracker) {
         if !tracker.is_touched() {

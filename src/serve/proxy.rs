@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::configz;
+use super::connections::Connections;
 use super::health::{self, proxy_answer};
 use super::http::{Answer, Handler, JSON, Request, TEXT};
 use super::metrics::{self, Probe};
-use super::page::{self, Ask, Host};
+use super::page::{self, Ask};
 use crate::config::KubeProxyConfiguration;
 
 /// Serves `healthzBindAddress`.
@@ -44,8 +45,17 @@ pub struct Metrics {
     metrics: metrics::Metrics,
     health: health::Reader,
     ask: Ask,
-    host: Arc<Host>,
+    host: Arc<page::Host>,
     configz: Arc<str>,
+    connections: Option<Connections>,
+}
+
+/// What is the same as long as the daemon runs.
+pub struct Host {
+    /// The node's name.
+    pub node: String,
+    /// The effective configuration.
+    pub configuration: KubeProxyConfiguration,
 }
 
 impl Metrics {
@@ -53,12 +63,29 @@ impl Metrics {
         metrics: metrics::Metrics,
         health: health::Reader,
         ask: Ask,
-        node: String,
-        configuration: &KubeProxyConfiguration,
+        host: Host,
+        connections: Option<Connections>,
     ) -> Metrics {
-        let configz = configz::shown(configuration).to_string();
-        let host = Host { node, mode: configuration.mode.clone() };
-        Metrics { metrics, health, ask, host: host.into(), configz: configz.into() }
+        let configz = configz::shown(&host.configuration).to_string();
+        let host = page::Host { node: host.node, mode: host.configuration.mode };
+        Metrics { metrics, health, ask, host: host.into(), configz: configz.into(), connections }
+    }
+
+    /// `/metrics`. The kernel's counters are read by a thread of their own: probes do not wait for that.
+    async fn figures(&self) -> String {
+        let connections = match self.connections.clone() {
+            Some(connections) => tokio::task::spawn_blocking(move || connections.text()).await.unwrap_or_default(),
+            None => String::new(),
+        };
+        self.metrics.text() + &connections
+    }
+
+    /// `/metrics/slis`.
+    fn slis(&self) -> String {
+        let progress = self.health.progress();
+        let is_current = self.health.is_current(&progress);
+        let is_fit = is_current && !progress.node_leaving && !progress.damaged;
+        self.metrics.slis(is_fit, is_current)
     }
 }
 
@@ -70,7 +97,8 @@ impl Handler for Metrics {
                 let is_current = self.health.is_current(&status.progress);
                 page::answer(&self.ask, &self.host, status, is_current, &request.query).await
             }
-            "/metrics" => Answer::new(200, metrics::CONTENT_TYPE, self.metrics.text()),
+            "/metrics" => Answer::new(200, metrics::CONTENT_TYPE, self.figures().await),
+            "/metrics/slis" => Answer::new(200, metrics::CONTENT_TYPE, self.slis()),
             // that this server answers is all that it says: what counts is asked on the other port
             "/healthz" | "/livez" => Answer::new(200, TEXT, "ok"),
             "/proxyMode" => Answer::new(200, TEXT, &*self.host.mode),

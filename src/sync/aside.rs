@@ -1,8 +1,9 @@
-//! Service ports that the kernel refuses: they must not keep the others from being served.
+//! Service ports that the kernel refuses: they must not keep the others from being served. Each family is by itself
+//! (behaviour row B10).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::plan::{PlanChange, PortName, PortPlan};
+use crate::plan::{PlanChange, PortId, PortPlan};
 
 /// How many more are set aside in one sync. Each takes reading the kernel's tables once more.
 const MOST: usize = 20;
@@ -10,9 +11,9 @@ const MOST: usize = 20;
 /// The ports that are set aside, and what was said of them.
 #[derive(Debug, Default)]
 pub struct Aside {
-    held: BTreeSet<PortName>,
+    held: BTreeSet<PortId>,
     /// What was reported of each, also of those that are being tried again.
-    told: BTreeMap<PortName, String>,
+    told: BTreeMap<PortId, String>,
     /// How many more may be set aside in this sync.
     left: usize,
 }
@@ -32,9 +33,9 @@ impl Aside {
     /// Begins a sync. The ports that the change is about are tried again: says whether any of them was set aside.
     pub fn begin(&mut self, change: &PlanChange) -> bool {
         self.left = MOST;
-        let named = change.changed.iter().map(|port| &port.id.name).chain(change.removed.iter().map(|id| &id.name));
+        let named = change.changed.iter().map(|port| &port.id).chain(&change.removed);
         let mut any = false;
-        named.for_each(|name| any |= self.held.remove(name));
+        named.for_each(|id| any |= self.held.remove(id));
         any
     }
 
@@ -45,12 +46,12 @@ impl Aside {
     }
 
     /// Sets a port aside for what the kernel said.
-    pub fn add(&mut self, name: &PortName, reason: &str) -> Outcome {
-        if self.left == 0 || !self.held.insert(name.clone()) {
+    pub fn add(&mut self, id: &PortId, reason: &str) -> Outcome {
+        if self.left == 0 || !self.held.insert(id.clone()) {
             return Outcome::Useless;
         }
         self.left -= 1;
-        match self.told.insert(name.clone(), reason.into()) {
+        match self.told.insert(id.clone(), reason.into()) {
             Some(known) if known == reason => Outcome::Known,
             _ => Outcome::News,
         }
@@ -61,18 +62,18 @@ impl Aside {
         if self.held.is_empty() {
             return ports;
         }
-        ports.into_iter().filter(|port| !self.held.contains(&port.id.name)).collect()
+        ports.into_iter().filter(|port| !self.held.contains(&port.id)).collect()
     }
 
     /// The ports that are set aside.
-    pub fn held(&self) -> &BTreeSet<PortName> {
+    pub fn held(&self) -> &BTreeSet<PortId> {
         &self.held
     }
 
     /// After a sync that succeeded: the ports that were reported and are not set aside any more.
-    pub fn recovered(&mut self) -> Vec<PortName> {
-        let back: Vec<PortName> = self.told.keys().filter(|name| !self.held.contains(*name)).cloned().collect();
-        back.iter().for_each(|name| drop(self.told.remove(name)));
+    pub fn recovered(&mut self) -> Vec<PortId> {
+        let back: Vec<PortId> = self.told.keys().filter(|id| !self.held.contains(*id)).cloned().collect();
+        back.iter().for_each(|id| drop(self.told.remove(id)));
         back
     }
 }
@@ -80,17 +81,20 @@ impl Aside {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::Family;
-    use crate::plan::PortId;
+    use crate::objects::{Family, Protocol};
+    use crate::plan::PortName;
+
+    fn port(name: &str) -> PortId {
+        PortId { name: PortName::parse(name), family: Family::V4 }
+    }
 
     fn gone(name: &str) -> PlanChange {
-        let id = PortId { name: PortName::parse(name), family: Family::V4 };
-        PlanChange { removed: vec![id], ..PlanChange::default() }
+        PlanChange { removed: vec![port(name)], ..PlanChange::default() }
     }
 
     #[test]
     fn what_is_refused_again_for_the_same_reason_is_no_news() {
-        let (mut aside, name) = (Aside::default(), PortName::parse("a/b"));
+        let (mut aside, name) = (Aside::default(), port("a/b"));
         aside.begin(&PlanChange::default());
         assert_eq!(aside.add(&name, "no room"), Outcome::News);
         assert_eq!(aside.add(&name, "no room"), Outcome::Useless, "it is left out already");
@@ -105,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_change_of_the_service_gives_it_another_chance() {
-        let (mut aside, name) = (Aside::default(), PortName::parse("a/b"));
+        let (mut aside, name) = (Aside::default(), port("a/b"));
         aside.begin(&PlanChange::default());
         aside.add(&name, "no room");
         assert!(!aside.begin(&gone("a/c")));
@@ -114,11 +118,30 @@ mod tests {
         assert!(aside.held().is_empty());
     }
 
+    /// Row B10.
+    #[test]
+    fn the_other_family_goes_on() {
+        let plan = |family| PortPlan {
+            id: PortId { name: PortName::parse("a/b"), family },
+            protocol: Protocol::Tcp,
+            frontends: Vec::new(),
+            cluster: Vec::new(),
+            local: Vec::new(),
+            affinity: None,
+            counted: false,
+        };
+        let mut aside = Aside::default();
+        aside.begin(&PlanChange::default());
+        aside.add(&port("a/b"), "no room");
+        let left = aside.without(Family::BOTH.map(plan).into());
+        assert_eq!(left.iter().map(|port| port.id.family).collect::<Vec<_>>(), [Family::V6]);
+    }
+
     #[test]
     fn one_sync_does_not_try_for_ever() {
         let mut aside = Aside::default();
         aside.begin(&PlanChange::default());
-        let outcomes = (0..=MOST).map(|n| aside.add(&PortName::parse(&format!("a/{n}")), "no"));
+        let outcomes = (0..=MOST).map(|n| aside.add(&port(&format!("a/{n}")), "no"));
         assert_eq!(outcomes.filter(|outcome| *outcome == Outcome::Useless).count(), 1);
     }
 }

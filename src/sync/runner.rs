@@ -334,11 +334,11 @@ impl Runner {
             let (node, ports) = self.tracker.whole().unwrap_or_default();
             self.programmer.keep(self.aside.held().clone());
             let result = self.programmer.replace(node, self.aside.without(ports));
-            let Err(SyncError::Commit { object: Some(name), .. }) = &result else { return result };
+            let Err(SyncError::Commit { object: Some(id), .. }) = &result else { return result };
             let reason = result.as_ref().map_or_else(ToString::to_string, |_| String::new());
             self.stats.refused += 1;
             self.observer.refused();
-            match self.aside.add(name, &reason) {
+            match self.aside.add(id, &reason) {
                 Outcome::News => error!("{reason}; it stays as it is until it changes, the others go on"),
                 Outcome::Known => {}
                 Outcome::Useless => return result,
@@ -378,7 +378,10 @@ impl Runner {
         if let Some(events) = self.guard.take() {
             self.begin_to_guard(events);
         }
-        self.aside.recovered().iter().for_each(|name| info!("Service {name}: the kernel takes it now"));
+        self.aside
+            .recovered()
+            .iter()
+            .for_each(|id| info!("Service {}: the kernel takes it now, {}", id.name, id.family));
         let now = SystemTime::now();
         let triggered = std::mem::take(&mut self.triggered);
         triggered.iter().for_each(|event| self.stats.programming.observe(*event, now));

@@ -3,13 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
-use crate::netlink::model::Element;
 use crate::netlink::{Connection, ReadError};
-use crate::nftables::names::Map;
-use crate::nftables::read;
 use crate::nftables::state::State;
-use crate::nftables::transaction::set_ref;
-use crate::objects::{Family, Protocol};
+use crate::nftables::{counts, read};
+use crate::objects::Protocol;
 use crate::plan::{NodePlan, PortName};
 
 /// Reads the kernel again and again.
@@ -69,17 +66,13 @@ impl Reader {
             }
         }
         let mut ports = self.ports();
-        let families: Vec<Family> = self.state.families().collect();
-        for &family in &families {
-            for map in [Map::Connections, Map::NodePortConnections] {
-                match self.connection.elements(&set_ref(family, map)) {
-                    Ok(elements) => count(&elements, &mut ports),
-                    Err(ReadError::NotFound(_)) => {}
-                    Err(error) => return Err(error),
-                }
+        for (name, count) in counts::read(&mut self.connection)? {
+            if let Some(port) = ports.get_mut(&name) {
+                port.connections = Some(count);
             }
         }
-        Ok(Reading { at: Instant::now(), has_table: !families.is_empty(), ports })
+        let has_table = self.state.families().next().is_some();
+        Ok(Reading { at: Instant::now(), has_table, ports })
     }
 
     fn take_over(&mut self, state: State, generation: u32) {
@@ -113,16 +106,5 @@ impl Reader {
             port.endpoints[plan.id.family as usize] = Some(plan.cluster.len().max(plan.local.len()));
         }
         ports
-    }
-}
-
-/// Adds what the elements of a set counted.
-fn count(elements: &[Element], ports: &mut BTreeMap<PortName, Port>) {
-    for element in elements {
-        let name = element.comment.as_deref().map(PortName::parse);
-        let port = name.and_then(|name| ports.get_mut(&name));
-        if let (Some(port), Some((packets, _))) = (port, element.counter) {
-            *port.connections.get_or_insert(0) += packets;
-        }
     }
 }

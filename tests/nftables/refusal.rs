@@ -45,7 +45,7 @@ fn refused(is_sticky: bool, key: &str) {
     tracker.apply(Change::Slice(slice));
     let error = programmer.change(tracker.take().0).unwrap_err();
     let SyncError::Commit { object: Some(object), .. } = &error else { panic!("{error}") };
-    assert_eq!(object.service(), service, "{error}");
+    assert_eq!(object.name.service(), service, "{error}");
     // the key as nft lists it
     assert!(error.to_string().contains(key), "{error}");
     assert_same(&before, &sorted_listing(), "before and after the refusal");

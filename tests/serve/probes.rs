@@ -62,7 +62,7 @@ netns_test! {
         let metrics = get(METRICS, "/metrics").unwrap().body;
         for series in [
             "kubeproxy_proxy_livez_total{code=\"503\"} 1",
-            "kubeproxy_sync_proxy_rules_service_changes_pending{ip_family=\"IPv4\"} 1",
+            "kubeproxy_sync_proxy_rules_service_changes_pending 1",
         ] {
             assert!(metrics.lines().any(|line| line == series), "{series}: {metrics}");
         }

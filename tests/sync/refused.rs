@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use svcmap::netlink::model::{Data, Element, NfFamily, Op, SetRef, Verdict};
 use svcmap::netlink::{CodecKind, Connection};
-use svcmap::objects::ServiceKey;
+use svcmap::objects::{Family, ServiceKey};
 use svcmap::source::Change;
 use svcmap::source::cluster::Message;
 use svcmap::sync::Periods;
 
-use crate::support::{Loop, cluster, listing, wait_for};
+use crate::support::{Loop, dual_stack_cluster, listing, wait_for};
 
 const PUT_ASIDE: &str = "it stays as it is until it changes";
 
@@ -47,7 +47,7 @@ fn occupy(mut connection: Connection, own: Element, stop: Arc<AtomicBool>) {
 netns_test! {
     fn a_refused_service_does_not_stop_the_others() {
         let running = Loop::start(Periods { min: Duration::ZERO, full: Duration::from_millis(200) });
-        let all = cluster(40);
+        let all = dual_stack_cluster(40);
         let victim = all.services[0].key.clone();
         let first = svcmap::source::Snapshot { services: all.services[..20].to_vec(), ..all.clone() };
         running.objects(&first);
@@ -67,6 +67,12 @@ netns_test! {
             let comment = format!("\"{}:", service.key);
             wait_for("the other Services", || listing().contains(&comment));
         }
+
+        // what is refused in one family does not hold the other back
+        let mut slice = all.slices.iter().find(|s| s.service_key() == victim && s.family == Family::V6).unwrap().clone();
+        slice.endpoints[0].address = "fd10::beef".parse().unwrap();
+        running.change(Change::Slice(slice));
+        wait_for("the other family of the Service", || listing().contains("fd10::beef"));
 
         stop.store(true, Ordering::Relaxed);
         occupant.join().unwrap();

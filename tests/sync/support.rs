@@ -12,7 +12,7 @@ use svcmap::conntrack::Cleaner;
 use svcmap::netlink::CodecKind;
 use svcmap::nftables::program::Programmer;
 use svcmap::source::cluster::Message;
-use svcmap::source::generate::{self, Options};
+use svcmap::source::generate::{self, Families, Options};
 use svcmap::source::{Change, Snapshot};
 use svcmap::sync::{Event, Periods, Runner, Stats};
 use svcmap::tracker::Tracker;
@@ -101,6 +101,12 @@ pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
 /// So many Services with two endpoints each.
 pub fn cluster(services: usize) -> Snapshot {
     generate::generate(&Options { services, endpoints: 2, ..Options::default() }).unwrap()
+}
+
+/// The same in both families.
+pub fn dual_stack_cluster(services: usize) -> Snapshot {
+    let options = Options { services, endpoints: 2, family: Families::Dual, ..Options::default() };
+    generate::generate(&options).unwrap()
 }
 
 pub fn nft(arguments: &[&str]) -> String {

@@ -1,7 +1,7 @@
 //! Events become objects of the cluster: `events.k8s.io/v1`.
 //!
 //! Written with the client that watches, so that they go where that goes: to the server that answers, with the credentials of
-//! the day. What `kube-runtime` has for it would bring a second client, and with it some twenty crates.
+//! the day. The recorder of `kube-runtime` would know nothing of either.
 
 use std::time::{Duration, SystemTime};
 
