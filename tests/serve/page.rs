@@ -28,7 +28,9 @@ netns_test! {
     fn the_page_says_what_a_person_wants_to_know() {
         give_addresses();
         let mut daemon = Daemon::start(OBJECTS, &[]);
-        let page = daemon.wait_for(METRICS, "/", |answer| answer.body.contains("default/web"));
+        daemon.wait_for_log(" synced");
+        // the Services are told as soon as they are known, the figures with the sync
+        let page = daemon.wait_for(METRICS, "/", |answer| answer.body.contains("2 Services"));
         assert_eq!(page.header("Content-Type"), Some("text/html; charset=utf-8"));
         assert!(page.header("Content-Security-Policy").is_some_and(|policy| policy.starts_with("default-src 'none'")));
         for text in [

@@ -55,10 +55,13 @@ netns_test! {
         let usurper = usurp();
         daemon.tell(WEB);
         daemon.wait_for_log("trying again in");
-        let ill = daemon.wait_for(HEALTHZ, "/healthz", |answer| answer.status == 503);
+        // the node is unfit before that, as soon as it is seen that somebody has changed the rules
+        daemon.wait_for(HEALTHZ, "/livez", |answer| answer.status == 503);
+        let ill = get(HEALTHZ, "/healthz").unwrap();
+        assert_eq!(ill.status, 503);
         let body: Value = serde_json::from_str(&ill.body).unwrap();
         assert_ne!(body["lastUpdated"], body["currentTime"], "{body}");
-        assert_eq!(get(HEALTHZ, "/livez").unwrap().status, 503);
+        assert_eq!((&body["healthy"], &body["status"]["IPv6"]["healthy"]), (&false.into(), &false.into()), "{body}");
         let metrics = get(METRICS, "/metrics").unwrap().body;
         for series in [
             "kubeproxy_proxy_livez_total{code=\"503\"} 1",
