@@ -156,6 +156,10 @@ impl Chains<'_> {
     fn sticky(&self, id: AffinityId, how: Stickiness, affinity: AffinityRules) -> Vec<RuleBuilder> {
         let pool = |pool| Chain::Sticky(id, Stickiness::Pool(pool));
         match how {
+            Stickiness::Draw(pool) => match affinity.count(pool) {
+                0 => Vec::new(),
+                count => vec![self.rule().priority_of_slot(Map::Slots(id, pool), count)],
+            },
             Stickiness::Pool(pool) => self.sticky_pick(id, pool, affinity),
             Stickiness::Cluster(of) => self.cluster(pool(of)),
             Stickiness::External => vec![self.marking().goto(pool(PoolKind::Cluster))],
@@ -181,13 +185,13 @@ impl Chains<'_> {
         let read = || self.rule().priority_of_client(clients);
         match affinity.count(pool) {
             0 => Vec::new(),
-            count => vec![
+            _ => vec![
                 self.rule().without_priority(),
                 read(),
                 self.rule().has_priority().note_client(clients, affinity.seconds),
                 dnat(),
                 self.rule().has_priority().forget_client(clients),
-                self.rule().priority_of_slot(slots, count),
+                self.rule().jump(Chain::Sticky(id, Stickiness::Draw(pool))),
                 self.rule().note_client(clients, affinity.seconds),
                 read(),
                 dnat(),
@@ -312,7 +316,9 @@ pub fn references(chain: Chain) -> Vec<Chain> {
         Chain::Cluster(pool, n) => vec![Chain::Pick(Side::Address, pool, n)],
         Chain::External(side, n) => vec![Chain::Pick(side, PoolKind::Cluster, n)],
         Chain::Local(side, n) if n > 0 => vec![Chain::Pick(side, PoolKind::Local, n)],
-        Chain::Sticky(_, Stickiness::Pool(_)) => vec![Chain::Base(Base::AffinityPostrouting)],
+        Chain::Sticky(id, Stickiness::Pool(pool)) => {
+            vec![Chain::Base(Base::AffinityPostrouting), Chain::Sticky(id, Stickiness::Draw(pool))]
+        }
         Chain::Sticky(id, Stickiness::Cluster(pool)) => vec![sticky(id, pool)],
         Chain::Sticky(id, Stickiness::External) => vec![sticky(id, PoolKind::Cluster)],
         Chain::Sticky(id, Stickiness::ShortCircuit) => {
@@ -325,6 +331,7 @@ pub fn references(chain: Chain) -> Vec<Chain> {
 /// The maps of one Service port that a chain's rules use, which have to be there before it.
 pub fn affinity_maps_of(chain: Chain) -> Vec<Map> {
     match chain {
+        Chain::Sticky(id, Stickiness::Draw(pool)) => vec![Map::Slots(id, pool)],
         Chain::Sticky(id, Stickiness::Pool(pool)) => {
             vec![Map::Affinity(id), Map::Slots(id, pool), Map::Members(id, pool)]
         }

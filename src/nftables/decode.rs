@@ -243,7 +243,7 @@ impl<'a> Index<'a> {
 /// The pool, the short circuit and the masquerading that a chain of a Service port with session affinity stands for.
 fn way_of(stickiness: Stickiness) -> (PoolKind, bool, Masquerade) {
     match stickiness {
-        Stickiness::Pool(pool) => (pool, false, Masquerade::Never),
+        Stickiness::Pool(pool) | Stickiness::Draw(pool) => (pool, false, Masquerade::Never),
         Stickiness::Cluster(pool) => (pool, false, Masquerade::OffCluster),
         Stickiness::External => (PoolKind::Cluster, false, Masquerade::Always),
         Stickiness::ShortCircuit => (PoolKind::Local, true, Masquerade::Never),

@@ -250,6 +250,9 @@ pub enum Side {
 /// How the clients of a Service port with session affinity are told apart before they get the endpoint they had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stickiness {
+    /// Draws the number of an endpoint of this pool. A chain of its own: rules that look the clients up cost the kernel a
+    /// walk over all of them when they are made, and only this one depends on how many endpoints there are.
+    Draw(PoolKind),
     /// Everybody uses this pool.
     Pool(PoolKind),
     /// Everybody uses this pool, who does not come from the pod network masqueraded.
@@ -371,7 +374,9 @@ impl Chain {
 }
 
 impl Stickiness {
-    const ALL: [Stickiness; 6] = [
+    const ALL: [Stickiness; 8] = [
+        Stickiness::Draw(PoolKind::Cluster),
+        Stickiness::Draw(PoolKind::Local),
         Stickiness::Pool(PoolKind::Cluster),
         Stickiness::Pool(PoolKind::Local),
         Stickiness::Cluster(PoolKind::Cluster),
@@ -382,6 +387,8 @@ impl Stickiness {
 
     fn name(self) -> &'static str {
         match self {
+            Stickiness::Draw(PoolKind::Cluster) => "sticky-draw",
+            Stickiness::Draw(PoolKind::Local) => "sticky-draw-local",
             Stickiness::Pool(PoolKind::Cluster) => "sticky-pick",
             Stickiness::Pool(PoolKind::Local) => "sticky-pick-local",
             Stickiness::Cluster(PoolKind::Cluster) => "sticky-cluster",

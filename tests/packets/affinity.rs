@@ -87,7 +87,7 @@ fn overtaken(lab: &mut Lab, stack: Stack) -> Result<()> {
         let mut words = lines.filter_map(|line| line.split_once(what)?.1.split_whitespace().next());
         words.next().map(str::to_owned).with_context(|| format!("{what}{rest} in {listed}"))
     };
-    let (chain, map) = (found("chain ", "sticky-pick-")?, found("map ", "map affinity-")?);
+    let (chain, map) = (found("chain ", "sticky-draw-")?, found("map ", "map affinity-")?);
     let picking = found("# handle ", "numgen random mod 4 map")?;
     let ahead = format!("insert rule {table} svcmap {chain} position {picking}");
     nft(&format!(
