@@ -47,6 +47,27 @@ fn generated_clusters_read_back() {
 /// Everything that a snapshot can say, and text that YAML would take for something else.
 #[test]
 fn every_field_reads_back() {
+    let bare = bare_service();
+    let headless =
+        Service { key: ServiceKey::new("default", "headless"), kind: ServiceType::ClusterIp, ..bare.clone() };
+    let node = Node {
+        name: "n1".into(),
+        addresses: vec!["192.168.0.2".parse().unwrap(), "2001:db8::1".parse().unwrap()],
+        pod_cidrs: vec!["10.1.0.0/24".parse().unwrap()],
+        zone: Some("off".into()),
+        leaving: true,
+    };
+    let bare_node = Node { name: "n2".into(), ..Node::default() };
+    let snapshot = Snapshot {
+        services: vec![full_service(), bare, headless],
+        slices: vec![full_slice()],
+        nodes: vec![node, bare_node],
+        service_cidrs: vec!["172.30.0.0/16".parse().unwrap(), "fd96::/108".parse().unwrap()],
+    };
+    assert_reads_back(&snapshot, "by hand");
+}
+
+fn full_service() -> Service {
     let port = |name: &str, protocol, port, node_port, target| ServicePort {
         name: name.into(),
         protocol,
@@ -54,7 +75,7 @@ fn every_field_reads_back() {
         node_port,
         target,
     };
-    let full = Service {
+    Service {
         key: ServiceKey::new("null", "123"),
         created: Some(1_767_225_600),
         other_proxy: true,
@@ -77,8 +98,11 @@ fn every_field_reads_back() {
             .to_vec(),
         publish_not_ready: true,
         pass_without_endpoints: Some(true),
-    };
-    let bare = Service {
+    }
+}
+
+fn bare_service() -> Service {
+    Service {
         key: ServiceKey::new("default", "bare"),
         created: None,
         other_proxy: false,
@@ -95,12 +119,13 @@ fn every_field_reads_back() {
         selector: vec![],
         publish_not_ready: false,
         pass_without_endpoints: Some(false),
-    };
-    let headless =
-        Service { key: ServiceKey::new("default", "headless"), kind: ServiceType::ClusterIp, ..bare.clone() };
+    }
+}
+
+fn full_slice() -> EndpointSlice {
     let conditions = Conditions { ready: false, serving: false, terminating: true };
     let hints = Hints { zones: vec!["on".into()], nodes: vec!["n1".into(), "2".into()] };
-    let slice = EndpointSlice {
+    EndpointSlice {
         key: SliceKey { namespace: "null".into(), name: "123-x".into() },
         service: "123".into(),
         family: Family::V6,
@@ -122,20 +147,5 @@ fn every_field_reads_back() {
                 hints: None,
             },
         ],
-    };
-    let node = Node {
-        name: "n1".into(),
-        addresses: vec!["192.168.0.2".parse().unwrap(), "2001:db8::1".parse().unwrap()],
-        pod_cidrs: vec!["10.1.0.0/24".parse().unwrap()],
-        zone: Some("off".into()),
-        leaving: true,
-    };
-    let bare_node = Node { name: "n2".into(), ..Node::default() };
-    let snapshot = Snapshot {
-        services: vec![full, bare, headless],
-        slices: vec![slice],
-        nodes: vec![node, bare_node],
-        service_cidrs: vec!["172.30.0.0/16".parse().unwrap(), "fd96::/108".parse().unwrap()],
-    };
-    assert_reads_back(&snapshot, "by hand");
+    }
 }

@@ -32,13 +32,7 @@ pub fn cluster(size: Size) -> (Snapshot, ProxyConfig) {
 /// Everything but the connections; the ruleset is left loaded.
 pub fn measure(size: Size) -> anyhow::Result<Row> {
     let (snapshot, config) = cluster(size);
-    let samples: Vec<(Service, EndpointSlice)> = (0..CHANGES)
-        .filter_map(|i| {
-            let service = snapshot.services.get(i * snapshot.services.len() / CHANGES)?;
-            let slice = snapshot.slices.iter().find(|slice| slice.service_key() == service.key)?;
-            Some((service.clone(), slice.clone()))
-        })
-        .collect();
+    let samples = samples(&snapshot);
     let mut tracker = Tracker::new(config);
     let kernel_before = kernel_memory()?;
     let mut programmer = Programmer::open(CodecKind::Native)?;
@@ -97,6 +91,16 @@ pub fn measure(size: Size) -> anyhow::Result<Row> {
         connections: [0.0; 3],
         counted: [0.0; 3],
     })
+}
+
+/// Services all over the cluster, each with its slice.
+fn samples(snapshot: &Snapshot) -> Vec<(Service, EndpointSlice)> {
+    let sample = |i: usize| {
+        let service = snapshot.services.get(i * snapshot.services.len() / CHANGES)?;
+        let slice = snapshot.slices.iter().find(|slice| slice.service_key() == service.key)?;
+        Some((service.clone(), slice.clone()))
+    };
+    (0..CHANGES).filter_map(sample).collect()
 }
 
 /// Medians over all samples: the kernel's time, and the time from the event to the commit.
