@@ -4,7 +4,9 @@
 mod common;
 
 use clap::Parser;
-use svcmap::config::{DetectLocal, Effective, KubeProxyConfiguration, NodePortAddresses, ProxyFlags, effective};
+use svcmap::config::{
+    DetectLocal, Effective, KubeProxyConfiguration, Mode, NodePortAddresses, ProxyFlags, effective, effective_in,
+};
 
 #[derive(Parser)]
 struct Command {
@@ -23,11 +25,15 @@ fn flags(args: &[&str]) -> ProxyFlags {
 
 /// The outcome with this text after the head of the file, and these flags.
 fn outcome(file: &str, args: &[&str]) -> Result<Effective, String> {
+    outcome_in(Mode::default(), file, args)
+}
+
+fn outcome_in(mode: Mode, file: &str, args: &[&str]) -> Result<Effective, String> {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("proxy.yaml");
     std::fs::write(&path, format!("{HEAD}{file}")).expect("writing the file");
     let flags = ProxyFlags { config: Some(path.clone()), ..flags(args) };
-    effective(&flags).map_err(|e| e.to_string().replace(&path.display().to_string(), "proxy.yaml"))
+    effective_in(&flags, mode).map_err(|e| e.to_string().replace(&path.display().to_string(), "proxy.yaml"))
 }
 
 fn good(file: &str, args: &[&str]) -> Effective {
@@ -206,11 +212,32 @@ fn what_nothing_acts_on_is_told() {
         [
             "enableProfiling is set, and has no effect: nothing is profiled over HTTP; perf(1) profiles any program",
             "featureGates.X is set, and has no effect: kube-proxy's features are not switched here: what is stable or beta in 1.36 is on",
-            "mode: ipvs is not run: the rules are made for nftables",
+            "mode: ipvs is not run: the rules are made for nftables; that is chosen by --mode of apply, render and run",
             "portRange is set, and has no effect: no ports are opened for Services, in kube-proxy neither",
         ]
     );
     assert_eq!(found.configuration.mode, "nftables");
+}
+
+/// A configuration says what it was written for, and `--mode` what is made of it.
+#[test]
+fn fields_of_ipvs_are_acted_on_in_that_mode_alone() {
+    let file = "mode: ipvs\nipvs: {scheduler: wrr, strictARP: true, tcpTimeout: 5s}\n";
+    for (mode, told) in [
+        (Mode::Nftables, &["ipvs.scheduler", "ipvs.strictARP", "ipvs.tcpTimeout", "mode"][..]),
+        (Mode::Iptables, &["ipvs.scheduler", "ipvs.strictARP", "ipvs.tcpTimeout", "mode"]),
+        (Mode::Ipvs, &[]),
+    ] {
+        let found = outcome_in(mode, file, &[]).unwrap();
+        let fields: Vec<&str> = found.warnings.iter().filter_map(|warning| warning.split([' ', ':']).next()).collect();
+        assert_eq!(fields, told, "{:?}", found.warnings);
+        assert_eq!(found.configuration.mode, mode.name());
+    }
+    let found = outcome_in(Mode::Ipvs, "mode: nftables\n", &[]).unwrap();
+    assert_eq!(
+        found.warnings,
+        ["mode: nftables is not run: the rules are made for ipvs; that is chosen by --mode of apply, render and run"]
+    );
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn fields_that_flags_come_to() {
     assert_eq!(found.pointer("/nftables/masqueradeBit"), Some(&10.into()));
     let (_, warnings) = effective(&[&NODE[..], &["--proxy-mode=nftables", "--iptables-masquerade-bit=10"]].concat());
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(warnings[0].starts_with("iptables.masqueradeBit is set, and has no effect in the mode nftables"));
+    assert!(warnings[0].starts_with("iptables.masqueradeBit is set, and has no effect where mode is nftables"));
 }
 
 /// The configuration within a ConfigMap, as a file.
@@ -173,7 +173,12 @@ fn kubeadms_config_map_is_understood() {
 #[test]
 fn a_config_map_for_iptables_is_understood() {
     let (found, warnings) = of_config_map("eks.yaml");
-    assert_eq!(warnings, ["mode: iptables is not run: the rules are made for nftables"]);
+    assert_eq!(
+        warnings,
+        [
+            "mode: iptables is not run: the rules are made for nftables; that is chosen by --mode of apply, render and run"
+        ]
+    );
     assert_fields(&found, &[("/metricsBindAddress", "0.0.0.0:10249".into()), ("/oomScoreAdj", (-998).into())]);
 }
 
@@ -196,7 +201,12 @@ fn a_config_map_for_ipvs_is_understood() {
 #[test]
 fn the_arguments_of_k3s_are_understood() {
     let (found, warnings) = of_arguments("k3s.args");
-    assert_eq!(warnings, ["mode: iptables is not run: the rules are made for nftables"]);
+    assert_eq!(
+        warnings,
+        [
+            "mode: iptables is not run: the rules are made for nftables; that is chosen by --mode of apply, render and run"
+        ]
+    );
     let wanted = [("/clusterCIDR", "10.42.0.0/16".into()), ("/conntrack/maxPerCore", 0.into())];
     assert_fields(&found, &wanted);
 }

@@ -53,7 +53,7 @@ const OTHERS: usize = 3;
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let mut wanted = args.input.plan()?;
+    let mut wanted = args.input.plan_in(args.mode.get())?;
     let (frontends, endpoints) = extent(&wanted.ports);
     let mut programmer = args.mode.open(args.codec, &wanted.configuration)?;
     programmer.set_rest(wanted.rest);

@@ -11,6 +11,7 @@ use crate::audit::findings::findings;
 use crate::audit::readers::{self, Reading};
 use crate::audit::write::{Report, json, text};
 use crate::audit::{Port, compare};
+use crate::config::Mode;
 use crate::explain::Surroundings;
 use crate::netlink::{CodecKind, Connection};
 use crate::nftables::names::{Map, TABLE};
@@ -103,6 +104,6 @@ fn around(args: &Args, reading: &Reading) -> Result<Surroundings, Failure> {
         return Surroundings::of_namespace(pods)
             .map_err(|error| Failure::Input(format!("interfaces and routes cannot be read: {error}")));
     }
-    let addresses = configuration(&args.input.proxy)?.proxy.node_ips;
+    let addresses = configuration(&args.input.proxy, Mode::default())?.proxy.node_ips;
     Ok(Surroundings { pods, ..Surroundings::with_addresses(&addresses) })
 }

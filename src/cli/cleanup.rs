@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use super::mode::Mode;
 use super::output::{Failure, print, warn};
+use crate::config::Mode;
 use crate::leftovers::{self, Report};
 use crate::netlink::CodecKind;
 use crate::nftables::names::TABLE;

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use super::input::{InputArgs, configuration, read_text};
 use super::output::{Failure, Format, print, print_json};
+use crate::config::Mode;
 use crate::explain::explanation::Question;
 use crate::explain::{Surroundings, explain};
 use crate::listing;
@@ -105,7 +106,7 @@ fn of_listing(path: &Path, input: &InputArgs) -> Result<(Ruleset, Surroundings),
     let listing = listing::read(&read_text(path)?).map_err(|error| {
         Failure::Input(format!("{}: {error} (what nft list ruleset prints is followed)", display(path)))
     })?;
-    let mut surroundings = Surroundings::with_addresses(&configuration(&input.proxy)?.proxy.node_ips);
+    let mut surroundings = Surroundings::with_addresses(&configuration(&input.proxy, Mode::default())?.proxy.node_ips);
     surroundings.pods.extend(&input.proxy.cluster_cidr);
     surroundings.pods.extend(listing.ruleset.prefixes(TABLE, &Map::PodCidrs.name()));
     Ok((listing.ruleset, surroundings))
@@ -130,5 +131,5 @@ pub fn node_addresses(input: &InputArgs, node: &NodePlan) -> Result<Vec<IpAddr>,
     if !node.node_ips.is_empty() {
         return Ok(node.node_ips.clone());
     }
-    Ok(configuration(&input.proxy)?.proxy.node_ips)
+    Ok(configuration(&input.proxy, Mode::default())?.proxy.node_ips)
 }

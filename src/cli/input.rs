@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::output::{Failure, counted, warn};
-use crate::config::{Effective, KubeProxyConfiguration, ProxyFlags, effective};
+use crate::config::{Effective, KubeProxyConfiguration, Mode, ProxyFlags, effective_in};
 use crate::nftables::program::Rest;
 use crate::plan::{NodePlan, PortPlan};
 use crate::source::cluster::{Access, read};
@@ -44,12 +44,12 @@ pub struct Wanted {
     pub configuration: KubeProxyConfiguration,
 }
 
-/// Reads the configuration; what it asks for in vain is printed.
+/// Reads the configuration; what it asks for in vain in this mode is printed.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn configuration(flags: &ProxyFlags) -> Result<Effective, Failure> {
-    let effective = effective(flags).map_err(|error| Failure::Input(error.to_string()))?;
+pub fn configuration(flags: &ProxyFlags, mode: Mode) -> Result<Effective, Failure> {
+    let effective = effective_in(flags, mode).map_err(|error| Failure::Input(error.to_string()))?;
     effective.warnings.iter().for_each(warn);
     Ok(effective)
 }
@@ -97,7 +97,15 @@ impl InputArgs {
     /// No input; nothing but files that cannot be read to their end; a cluster that cannot be read; with `--strict`, any
     /// problem.
     pub fn plan(&self) -> Result<Wanted, Failure> {
-        let effective = configuration(&self.proxy)?;
+        self.plan_in(Mode::default())
+    }
+
+    /// The same for a command that has `--mode`.
+    ///
+    /// # Errors
+    /// As for [`InputArgs::plan`].
+    pub fn plan_in(&self, mode: Mode) -> Result<Wanted, Failure> {
+        let effective = configuration(&self.proxy, mode)?;
         let loaded = if self.files.is_empty() {
             let access = cluster(&self.proxy, &effective.configuration)?;
             read(&access, &effective.proxy.node_name).map_err(|error| Failure::Input(error.to_string()))?

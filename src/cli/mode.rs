@@ -1,23 +1,11 @@
-//! `--mode`: in which form the plan becomes rules.
+//! `--mode` of commands that program the kernel.
 
 use super::output::Failure;
-use crate::config::KubeProxyConfiguration;
+use crate::config::{KubeProxyConfiguration, Mode};
 use crate::dataplane::Dataplane;
 use crate::netlink::CodecKind;
 use crate::nftables::program::Programmer;
 use crate::{iptables, ipvs};
-
-/// The forms.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Mode {
-    /// Maps of nftables.
-    #[default]
-    Nftables,
-    /// Chains of iptables, as kube-proxy's mode of that name makes them.
-    Iptables,
-    /// Virtual servers of IPVS with sets and chains beside them, as kube-proxy's mode of that name makes them.
-    Ipvs,
-}
 
 /// `--mode` of commands that program the kernel.
 #[derive(clap::Args, Debug)]
@@ -28,6 +16,11 @@ pub struct Programmed {
 }
 
 impl Programmed {
+    /// Which one.
+    pub fn get(&self) -> Mode {
+        self.mode
+    }
+
     /// Whether the rules are named as kube-proxy names its own, so that nobody can tell them from what it left.
     pub fn is_in_the_layout_of_kube_proxy(&self) -> bool {
         self.mode != Mode::Nftables

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 
 use super::output::Failure;
-use crate::config::{KubeProxyConfiguration, ProxyFlags, changed_fields, effective};
+use crate::config::{KubeProxyConfiguration, Mode, ProxyFlags, changed_fields, effective_in};
 use crate::source::on_change;
 use crate::sync::Event;
 
@@ -29,13 +29,14 @@ impl Reload {
     pub fn watch(
         &self,
         flags: &ProxyFlags,
+        mode: Mode,
         current: &KubeProxyConfiguration,
         end: Sender<Event>,
     ) -> std::io::Result<()> {
         let Some(file) = flags.config.clone() else { return Ok(()) };
         let (flags, current, is_due) = (flags.clone(), current.clone(), self.0.clone());
         let mut complaint = String::new();
-        on_change(file, move || match effective(&flags) {
+        on_change(file, move || match effective_in(&flags, mode) {
             Ok(new) if new.configuration == current => complaint.clear(),
             Ok(new) => {
                 let fields = changed_fields(&new.configuration, &current).join(", ");

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use super::input::InputArgs;
-use super::mode::Mode;
 use super::output::{Failure, print};
+use crate::config::Mode;
 use crate::iptables::ruleset;
 use crate::ipvs::text::Part;
 use crate::ipvs::{self, Settings};
@@ -31,7 +31,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     if args.part.is_some() && args.mode != Mode::Ipvs {
         return Err(Failure::Input("--part: only the mode ipvs is in parts".into()));
     }
-    let wanted = args.input.plan()?;
+    let wanted = args.input.plan_in(args.mode)?;
     match args.mode {
         Mode::Nftables => {
             let mut state = State::default();

@@ -14,7 +14,7 @@ use super::input::cluster;
 use super::mode::Programmed;
 use super::output::{Failure, warn};
 use super::reload::{Reload, start_anew};
-use crate::config::{Effective, KubeProxyConfiguration, Logging, ProxyFlags, effective};
+use crate::config::{Effective, KubeProxyConfiguration, Logging, ProxyFlags, effective_in};
 use crate::conntrack::Cleaner;
 use crate::events;
 use crate::leftovers::{self, Report};
@@ -86,7 +86,7 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     if args.cleanup {
         return remove_all();
     }
-    let effective = effective(&args.proxy).map_err(|error| Failure::Input(error.to_string()))?;
+    let effective = effective_in(&args.proxy, args.mode.get()).map_err(|error| Failure::Input(error.to_string()))?;
     let Effective { configuration, proxy, healthz, metrics, warnings } = effective;
     if let Some(path) = &args.write_config_to {
         warnings.iter().for_each(warn);
@@ -118,7 +118,7 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     let reload = Reload::default();
     // standard input cannot be read twice: there, a change waits for the next start
     if args.files.iter().all(|path| path.as_os_str() != "-") {
-        reload.watch(&args.proxy, &configuration, sender.clone())?;
+        reload.watch(&args.proxy, args.mode.get(), &configuration, sender.clone())?;
     }
     let asked = sender.clone();
     let ask = serve::Ask::new(move |question| asked.send(Event::Question(question)).is_ok());

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::objects::parse_address;
 
-use super::file::{KubeProxyConfiguration, MODE};
+use super::file::KubeProxyConfiguration;
 use super::flags::ProxyFlags;
+use super::mode::Mode;
 use super::validate::{FieldError, validate};
 use super::{ProxyConfig, fields, host};
 
@@ -69,16 +70,24 @@ pub struct Effective {
 /// # Errors
 /// The file cannot be read or is not right, or the host's name or addresses are needed and cannot be read.
 pub fn effective(flags: &ProxyFlags) -> Result<Effective, ConfigError> {
+    effective_in(flags, Mode::default())
+}
+
+/// The same for a command that has `--mode`: what holds in that mode.
+///
+/// # Errors
+/// As for [`effective`].
+pub fn effective_in(flags: &ProxyFlags, mode: Mode) -> Result<Effective, ConfigError> {
     let mut configuration = match &flags.config {
         Some(path) => read(path)?,
         None => KubeProxyConfiguration::default(),
     };
     let mut warnings = flags.apply(&mut configuration).map_err(ConfigError::Flag)?;
-    warnings.extend(fields::warnings(&configuration));
+    warnings.extend(fields::warnings(&configuration, mode));
     fields::carry_over(&mut configuration);
     listen_on_the_family_of_the_node(&mut configuration);
     let meaning = validate(&configuration).map_err(ConfigError::Invalid)?;
-    MODE.clone_into(&mut configuration.mode);
+    mode.name().clone_into(&mut configuration.mode);
     let node_name = match configuration.hostname_override.trim() {
         "" => host::name().map_err(ConfigError::NoName)?,
         name => name.to_lowercase(),

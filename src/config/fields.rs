@@ -5,24 +5,30 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::file::{KubeProxyConfiguration, MODE};
+use super::file::KubeProxyConfiguration;
+use super::mode::Mode;
 
 /// What becomes of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Treatment {
     /// It does what it says.
     Acted,
-    /// It does the same where the configuration was written for one of kube-proxy's other modes; for this one it is told.
+    /// It does the same where the configuration was written for one of kube-proxy's other modes than nftables; for that one it
+    /// is told.
     Carried,
+    /// It says what the configuration was written for: told where something else is made.
+    Written,
+    /// It does what it says with `--mode ipvs`, and without nothing: this is why, or what there is instead.
+    OfIpvs(&'static str),
     /// It does nothing, and this is why, or what there is instead.
     Told(&'static str),
 }
 
-use Treatment::{Acted, Carried, Told};
+use Treatment::{Acted, Carried, OfIpvs, Told, Written};
 
 const WINDOWS: Treatment = Told("it is about Windows");
 const ONE_STREAM: Treatment = Told("all of the log goes to standard error, line by line");
-const NO_IPVS: Treatment = Told("connections are tracked by conntrack alone, whose times the group conntrack sets");
+const NO_IPVS: Treatment = OfIpvs("connections are tracked by conntrack alone, whose times the group conntrack sets");
 
 /// The fields, or groups of them, by the beginnings of their paths; the first that fits counts.
 const FIELDS: [(&str, Treatment); 48] = [
@@ -46,7 +52,7 @@ const FIELDS: [(&str, Treatment); 48] = [
     ("metricsBindAddress", Acted),
     ("enableProfiling", Told("nothing is profiled over HTTP; perf(1) profiles any program")),
     ("showHiddenMetricsForVersion", Told("no metrics are hidden")),
-    ("mode", Told("the rules are made for nftables")),
+    ("mode", Written),
     ("iptables.masquerade", Carried),
     ("iptables.syncPeriod", Carried),
     ("iptables.minSyncPeriod", Carried),
@@ -57,12 +63,12 @@ const FIELDS: [(&str, Treatment); 48] = [
     ),
     ("ipvs.syncPeriod", Carried),
     ("ipvs.minSyncPeriod", Carried),
-    ("ipvs.scheduler", Told("endpoints are picked at random, each as often as any other")),
+    ("ipvs.scheduler", OfIpvs("endpoints are picked at random, each as often as any other")),
     (
         "ipvs.excludeCIDRs",
-        Told("no virtual servers are made, and of those that there are only kube-proxy's are removed"),
+        OfIpvs("no virtual servers are made, and of those that there are only kube-proxy's are removed"),
     ),
-    ("ipvs.strictARP", Told("Services' addresses are on no interface, so nothing answers ARP for them")),
+    ("ipvs.strictARP", OfIpvs("Services' addresses are on no interface, so nothing answers ARP for them")),
     ("ipvs.tcpTimeout", NO_IPVS),
     ("ipvs.tcpFinTimeout", NO_IPVS),
     ("ipvs.udpTimeout", NO_IPVS),
@@ -82,11 +88,11 @@ const FIELDS: [(&str, Treatment); 48] = [
     ("portRange", Told("no ports are opened for Services, in kube-proxy neither")),
 ];
 
-/// A warning for each field that is not at its default and does not do what it says. The configuration's mode is still the one
-/// that it was written for.
-pub fn warnings(configuration: &KubeProxyConfiguration) -> Vec<String> {
+/// A warning for each field that is not at its default and does not do what it says where rules are made for this mode. The
+/// configuration's own mode is still the one that it was written for.
+pub fn warnings(configuration: &KubeProxyConfiguration, mode: Mode) -> Vec<String> {
     let changed = changed(configuration, &KubeProxyConfiguration::default());
-    changed.iter().filter_map(|field| warning(field, configuration)).collect()
+    changed.iter().filter_map(|field| warning(field, configuration, mode)).collect()
 }
 
 /// The paths of the fields in which two configurations differ.
@@ -97,19 +103,27 @@ pub fn changed(new: &KubeProxyConfiguration, old: &KubeProxyConfiguration) -> Ve
     changed.into_iter().collect()
 }
 
-fn warning(field: &str, configuration: &KubeProxyConfiguration) -> Option<String> {
+fn warning(field: &str, configuration: &KubeProxyConfiguration, mode: Mode) -> Option<String> {
     match treatment(field) {
         Acted => None,
-        Carried if !is_for(MODE, configuration) => None,
-        Carried => Some(format!("{field} is set, and has no effect in the mode {MODE}; that has the group {MODE}")),
-        Told(_) if field == "mode" && is_for(MODE, configuration) => None,
-        Told(what) if field == "mode" => Some(format!("mode: {} is not run: {what}", configuration.mode)),
+        Carried if !is_for(Mode::Nftables, configuration) => None,
+        Carried => {
+            Some(format!("{field} is set, and has no effect where mode is nftables; that has the group nftables"))
+        }
+        Written if is_for(mode, configuration) => None,
+        Written => Some(format!(
+            "mode: {} is not run: the rules are made for {}; that is chosen by --mode of apply, render and run",
+            configuration.mode,
+            mode.name()
+        )),
+        OfIpvs(_) if mode == Mode::Ipvs => None,
+        OfIpvs(what) => Some(format!("{field} is set, and has no effect without --mode ipvs: {what}")),
         Told(what) => Some(format!("{field} is set, and has no effect: {what}")),
     }
 }
 
-fn is_for(mode: &str, configuration: &KubeProxyConfiguration) -> bool {
-    configuration.mode == mode
+fn is_for(mode: Mode, configuration: &KubeProxyConfiguration) -> bool {
+    configuration.mode == mode.name()
 }
 
 fn treatment(field: &str) -> Treatment {
@@ -120,7 +134,7 @@ fn treatment(field: &str) -> Treatment {
 /// A configuration for one of kube-proxy's other modes says in their groups what all modes have in common: takes it into the
 /// group nftables, where that says nothing itself.
 pub fn carry_over(configuration: &mut KubeProxyConfiguration) {
-    if is_for(MODE, configuration) {
+    if is_for(Mode::Nftables, configuration) {
         return;
     }
     let unset = KubeProxyConfiguration::default().nftables;

@@ -13,8 +13,6 @@ use super::duration::GoDuration;
 pub const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
 /// `kind` of the file.
 pub const KIND: &str = "KubeProxyConfiguration";
-/// The one mode that is programmed.
-pub const MODE: &str = "nftables";
 
 macro_rules! group {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $default:expr,)* }) => {

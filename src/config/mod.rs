@@ -7,6 +7,7 @@ mod fields;
 mod file;
 mod flags;
 pub(crate) mod host;
+mod mode;
 mod validate;
 
 use std::net::IpAddr;
@@ -14,13 +15,14 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 pub use duration::{DurationError, GoDuration};
-pub use effective::{ConfigError, Effective, effective};
+pub use effective::{ConfigError, Effective, effective, effective_in};
 pub use fields::changed as changed_fields;
 pub use file::{
     ClientConnection, Conntrack, DetectLocalFields, Iptables, Ipvs, KubeProxyConfiguration, LogOptions, LogRouting,
     Logging, Nftables, VModule, Winkernel,
 };
 pub use flags::{DaemonFlags, ProxyFlags};
+pub use mode::Mode;
 pub use validate::FieldError;
 
 /// How pods' traffic is told from other traffic: `detectLocalMode` with what it needs (behaviour row E12).

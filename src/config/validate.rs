@@ -7,7 +7,8 @@ use ipnet::IpNet;
 use crate::objects::{FamilyOf, parse_address, parse_network};
 
 use super::duration::GoDuration;
-use super::file::{KubeProxyConfiguration, MODE};
+use super::file::KubeProxyConfiguration;
+use super::mode::Mode;
 use super::{DetectLocal, NodePortAddresses};
 
 /// The longest name of an interface.
@@ -16,7 +17,7 @@ const INTERFACE_NAME: usize = 15;
 const HEALTHZ_PORT: u16 = 10256;
 const METRICS_PORT: u16 = 10249;
 /// The modes of kube-proxy on Linux, past ones included; nothing stands for its default.
-const MODES: [&str; 5] = [MODE, "iptables", "ipvs", "userspace", ""];
+const MODES: [&str; 5] = [Mode::Nftables.name(), Mode::Iptables.name(), Mode::Ipvs.name(), "userspace", ""];
 
 /// How a log can look.
 const LOG_FORMATS: [&str; 2] = ["text", "json"];
