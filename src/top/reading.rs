@@ -37,7 +37,7 @@ pub struct Port {
     pub protocol: Protocol,
     /// How many addresses and node ports lead to it.
     pub frontends: usize,
-    /// How many endpoints it has, by family ([`Family::V4`], then V6); none in a family that it does not have.
+    /// How many endpoints it has, by family ([`Family::V4`](crate::objects::Family::V4), then V6); none in a family that it does not have.
     pub endpoints: [Option<usize>; 2],
     /// New connections since its counters were made; none where nothing counts.
     pub connections: Option<u64>,
