@@ -67,7 +67,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         applied = programmer.replace(node, ports);
     }
     let mut applied = applied?;
-    applied += programmer.collect()?;
+    match programmer.collect() {
+        Ok(collected) => applied += collected,
+        Err(error) => warn(format_args!("chains that nothing uses any more stay for now: {error}")),
+    }
     if programmer.serves_loopback()
         && let Err(error) = route_loopback()
     {

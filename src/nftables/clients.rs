@@ -11,17 +11,17 @@ use crate::netlink::model::{Element, Op, SetRef};
 use crate::netlink::{Connection, ReadError};
 
 /// Entries that live no longer than this are left to expire by themselves, in milliseconds: one that expired in the
-/// meantime cannot be deleted. Longer than it takes to make and to commit the transaction.
-const EXPIRES_SOON: u64 = 100;
+/// meantime cannot be deleted. Longer than it takes to make and to commit the transaction, unless there are many.
+pub const EXPIRES_SOON: u64 = 100;
 
-/// What gives the entries of maps another timeout.
+/// What gives the entries of maps another timeout, but for those that expire within so many milliseconds.
 ///
 /// # Errors
 /// Those of reading; a map that is not there holds no clients.
-pub fn retime(connection: &mut Connection, maps: &[Retime]) -> Result<Vec<Op>, ReadError> {
+pub fn retime(connection: &mut Connection, maps: &[Retime], soon: u64) -> Result<Vec<Op>, ReadError> {
     let mut ops = Vec::new();
     for Retime { set, seconds } in maps {
-        let entries = entries(connection, set)?;
+        let entries = entries(connection, set, soon)?;
         if entries.is_empty() {
             continue;
         }
@@ -54,7 +54,7 @@ pub fn carried(connection: &mut Connection, maps: &[SetRef], making: &[Op]) -> R
             _ => None,
         });
         let Some(made) = made else { continue };
-        let mut elements = entries(connection, set)?;
+        let mut elements = entries(connection, set, EXPIRES_SOON)?;
         let room = made.size.unwrap_or(AFFINITY_CLIENTS) as usize;
         if elements.len() > room {
             elements.sort_unstable_by_key(|entry| Reverse(entry.expiration_ms));
@@ -67,10 +67,10 @@ pub fn carried(connection: &mut Connection, maps: &[SetRef], making: &[Op]) -> R
     Ok(ops)
 }
 
-fn entries(connection: &mut Connection, set: &SetRef) -> Result<Vec<Element>, ReadError> {
+fn entries(connection: &mut Connection, set: &SetRef, soon: u64) -> Result<Vec<Element>, ReadError> {
     match connection.elements(set) {
         Ok(mut elements) => {
-            elements.retain(|element| element.expiration_ms.is_none_or(|left| left > EXPIRES_SOON));
+            elements.retain(|element| element.expiration_ms.is_none_or(|left| left > soon));
             Ok(elements)
         }
         Err(ReadError::NotFound(_)) => Ok(Vec::new()),

@@ -176,8 +176,9 @@ impl Programmer {
         self.in_step
     }
 
-    /// The UDP frontends that the kernel was found to hold when it was read, since this was last asked. Those that the
-    /// plan does not have are gone now, and flows to them have to end (behaviour row H6).
+    /// The UDP frontends that the kernel was found to hold when it was read, or that it should have held, since this was
+    /// last asked. Those that the plan does not have are gone now, and flows to them have to end (behaviour row H6); those
+    /// that were not in the kernel may have been missed by flows.
     pub fn take_found(&mut self) -> BTreeSet<Claim> {
         std::mem::take(&mut self.found)
     }
@@ -268,6 +269,9 @@ impl Programmer {
         self.generation = self.connection.generation()?;
         let Reading { state, repairs } = read::read(&mut self.connection, &node)?;
         self.state = state;
+        // flows that began while something was missing went elsewhere
+        let udp = ports.iter().filter(|port| port.protocol == Protocol::Udp);
+        self.found.extend(udp.flat_map(PortPlan::claims));
         if self.state.ports.is_empty() {
             return Ok((repairs, PlanChange { node: Some(node), changed: ports, removed: Vec::new() }));
         }
@@ -289,6 +293,12 @@ impl Programmer {
             if !is_wanted {
                 removed.push(port.id.clone());
             }
+        }
+        if self.rest == Rest::Keep {
+            // the endpoints may be in what could not be read
+            let is_open = |port: &PortPlan| port.cluster.is_empty() && port.local.is_empty();
+            let had = |port: &PortPlan| self.state.port(&port.id).is_some_and(|known| !is_open(known));
+            ports.retain(|port| !(is_open(port) && had(port)));
         }
         // what is as it should be must not count where a change is cut into parts
         ports.retain_mut(|port| self.state.differs(port));

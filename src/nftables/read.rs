@@ -8,6 +8,7 @@ use super::chains::{self, Chains};
 use super::element::{Element, Key, Value};
 use super::fill::Fill;
 use super::names::{AffinityId, Chain, Map, TABLE};
+use super::numbers::Numbers;
 use super::rule::nf_family;
 use super::state::{State, Tables};
 use super::transaction::{Draft, Transaction, set_ref};
@@ -36,6 +37,7 @@ pub fn read(connection: &mut Connection, node: &NodePlan) -> Result<Reading, Rea
     let mut draft = Draft::default();
     for family in Family::BOTH {
         let Some(found) = Found::read(connection, family)? else { continue };
+        reading.state.last_number = first_number();
         match found.structure() {
             Some(structure) => structure.adopt(node, found, &mut reading.state, &mut draft),
             None => found.give_up(&mut reading.state),
@@ -157,7 +159,7 @@ impl Found {
     /// elements. What its affinity maps hold is carried over.
     fn give_up(self, state: &mut State) {
         let ports = decode::ports(self.family, &self.elements, &self.timeouts());
-        let mut numbers = decode::numbers(&self.elements, first_number());
+        let mut numbers = decode::numbers(&self.elements, state.last_number);
         let mut tables = Tables { exists: true, ..Tables::default() };
         for set in &self.sets {
             if let Ok(map @ Map::Affinity(id)) = set.name.parse()
@@ -168,7 +170,9 @@ impl Found {
         }
         for port in &ports {
             if let Some((id, _)) = lower::affinity(port) {
-                state.numbers.insert(port.id.clone(), numbers.remove(&id).unwrap_or_default());
+                state
+                    .numbers
+                    .insert(port.id.clone(), numbers.remove(&id).unwrap_or_else(|| Numbers::after(state.last_number)));
             }
             let mut count = |element: Element| tables.count_element(&element, true);
             lower::for_each_own_element(port, state.numbers_of(port), &mut count);
@@ -217,13 +221,13 @@ impl Structure {
         if found.dormant {
             draft.make_table(family); // over the one that is there, this sets the flags
         }
-        self.remove_foreign(family, draft);
+        self.remove_foreign(&mut found, draft);
         let elements = std::mem::take(&mut found.elements);
         for (map, elements) in found.alien.drain(..) {
             draft.op(Op::DeleteElements { set: set_ref(family, map), elements });
         }
         let ports = decode::ports(family, &elements, &found.timeouts());
-        let mut numbers = decode::numbers(&elements, first_number());
+        let mut numbers = decode::numbers(&elements, state.last_number);
         let mut tables = Tables { exists: true, ..Tables::default() };
         tables.chains = self.chains.iter().map(|chain| (*chain, 0)).collect();
         for chain in Chain::constant().filter(|chain| !self.chains.contains(chain)) {
@@ -243,7 +247,9 @@ impl Structure {
                 if let Some(affinity) = tables.affinity.get_mut(&id) {
                     affinity.rules = rules;
                 }
-                state.numbers.insert(port.id.clone(), numbers.remove(&id).unwrap_or_default());
+                state
+                    .numbers
+                    .insert(port.id.clone(), numbers.remove(&id).unwrap_or_else(|| Numbers::after(state.last_number)));
             }
             expected.extend(lower::own_elements(port, state.numbers_of(port)));
             lower::for_each_shared(port, &mut |shared| {
@@ -268,22 +274,29 @@ impl Structure {
         let (excess, missing) = super::state::difference(elements, expected);
         excess.into_iter().for_each(|element| draft.delete_element(family, element));
         missing.into_iter().for_each(|element| draft.add_element(family, element));
+        state.found_numbers.extend(numbers.into_iter().map(|(id, numbers)| ((family, id), numbers)));
         *state.tables_mut(family) = tables;
         state.ports.extend(ports);
     }
 
     /// Foreign chains may send packets to each other, and svcmap's rules and elements to them. The former are emptied at
     /// the beginning, the latter are put right; at the end nothing needs them any more.
-    fn remove_foreign(&self, family: Family, draft: &mut Draft) {
-        let (family, table) = (nf_family(family), TABLE);
+    fn remove_foreign(&self, found: &mut Found, draft: &mut Draft) {
+        let (family, table) = (nf_family(found.family), TABLE);
         for name in &self.foreign_chains {
+            found.rules.remove(name);
             let chain = ChainRef { family, table: table.into(), name: name.clone() };
             draft.op(Op::FlushChain(chain.clone()));
-            let is_ours = name.parse::<Chain>().is_ok();
-            if is_ours { draft.op(Op::DeleteChain(chain)) } else { draft.last(Op::DeleteChain(chain)) }
+            if name.parse::<Chain>().is_ok() {
+                draft.op(Op::DeleteChain(chain));
+            }
         }
+        // their elements may lead to the chains
         for name in &self.foreign_sets {
             draft.last(Op::DeleteSet(SetRef { family, table: table.into(), name: name.clone() }));
+        }
+        for name in self.foreign_chains.iter().filter(|name| name.parse::<Chain>().is_err()) {
+            draft.last(Op::DeleteChain(ChainRef { family, table: table.into(), name: name.clone() }));
         }
     }
 
@@ -312,7 +325,9 @@ impl Structure {
             let affinity = tables.affinity_rules(chain);
             let id = decode::affinity_id(chain);
             let is_remade = id.is_some_and(|id| remade.contains(&id)) && !chains::affinity_maps_of(chain).is_empty();
-            if id.is_some() && affinity.is_none() || is_remade {
+            // what nothing leads to may say anything: it is put right when something does
+            let is_unused = id.is_some() && affinity.is_none_or(|rules| rules.seconds == 0);
+            if is_unused || is_remade {
                 continue;
             }
             let wanted = writer.rules(chain, affinity);

@@ -65,15 +65,16 @@ pub fn one(connection: &mut Connection, mut transaction: Transaction, applied: &
     counts::carry(connection, &transaction.counts, &mut transaction.ops)?;
     let retime = std::mem::take(&mut transaction.retime);
     let planned = transaction.ops.len();
-    let mut attempt = 1;
+    let mut soon = clients::EXPIRES_SOON;
     loop {
-        // an entry may go between reading and deleting it: then the transaction is refused, and made again
-        let learned = if attempt <= 3 { clients::retime(connection, &retime)? } else { Vec::new() };
+        // an entry may go between reading and deleting it: then the transaction is refused, and made again without those
+        // that are about to go; all of them would have gone before the last attempt
+        let learned = clients::retime(connection, &retime, soon)?;
         transaction.ops.truncate(planned);
         let retry = !learned.is_empty();
         transaction.ops.extend(learned);
         match commit(connection, &transaction.ops, applied) {
-            Err(error) if retry && error.is_about_something_missing() => attempt += 1,
+            Err(error) if retry && error.is_about_something_missing() => soon = soon.saturating_mul(10),
             other => return other,
         }
     }

@@ -28,6 +28,10 @@ pub struct State {
     pub(super) ports: Ports,
     /// The numbers of the endpoints of Service ports with session affinity.
     pub(super) numbers: HashMap<PortId, Numbers>,
+    /// Numbers of endpoints that were found in the kernel without a Service port that they could be told to be of.
+    pub(super) found_numbers: BTreeMap<(Family, AffinityId), Numbers>,
+    /// Numbers that clients may remember without anybody knowing whose they were: new ones come after this one.
+    pub(super) last_number: u32,
     pub(super) v4: Tables,
     pub(super) v6: Tables,
     /// The families whose tables have to be made again by the next transaction: a map has no room for what is coming, or
@@ -248,10 +252,25 @@ impl State {
         tables.replace_shared(family, old, new, draft);
     }
 
+    /// Of a Service port that had none so far. Where the kernel has clients of it, those that were found there, or others
+    /// than anybody may remember.
+    fn fresh_numbers(&mut self, port: &PortPlan) -> Numbers {
+        let (family, Some((id, _))) = (port.id.family, lower::affinity(port)) else { return Numbers::default() };
+        let has_clients = self.tables(family).affinity.contains_key(&id);
+        let found = self.found_numbers.remove(&(family, id));
+        found.unwrap_or_else(|| Numbers::after(if has_clients { self.last_number } else { 0 }))
+    }
+
     /// Numbers the endpoints of a Service port with session affinity. One with another protocol has no clients yet.
     fn number(&mut self, old: Option<&PortPlan>, new: Option<&PortPlan>) {
         match new.filter(|port| port.affinity.is_some()) {
-            Some(new) => self.numbers.entry(new.id.clone()).or_default().follow(new),
+            Some(new) => {
+                if !self.numbers.contains_key(&new.id) {
+                    let fresh = self.fresh_numbers(new);
+                    self.numbers.insert(new.id.clone(), fresh);
+                }
+                self.numbers.entry(new.id.clone()).or_default().follow(new);
+            }
             None => drop(old.and_then(|port| self.numbers.remove(&port.id))),
         }
     }

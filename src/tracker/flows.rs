@@ -26,6 +26,17 @@ impl Tracker {
         self.unsettled.extend(claims);
     }
 
+    /// What was sent to an address of the node before node ports were served there went elsewhere (rows F5, H4).
+    pub(super) fn unsettle_node_ports(&mut self, before: Option<&Context>, now: &Context) {
+        if before.is_none_or(|before| before.node.node_port_addresses == now.node.node_port_addresses) {
+            return;
+        }
+        let ids: Vec<ServiceId> = self.store.service_ids().collect();
+        let flows = ids.into_iter().flat_map(|id| self.flows(now, id));
+        let node_ports: Vec<Claim> = flows.map(|(claim, _)| claim).filter(|claim| claim.ip().is_none()).collect();
+        self.unsettled.extend(node_ports);
+    }
+
     /// Where the flows to each of the [`Tracker::unsettled`] frontends may stay, now that what was taken is programmed;
     /// from then on they are settled. Where no Service has a frontend any more, that is nowhere (row H6).
     ///

@@ -156,6 +156,7 @@ impl Tracker {
         self.node_touched = false;
         if before.as_ref().is_none_or(|before| before.node != now.node) {
             change.node = Some(now.node.clone());
+            self.unsettle_node_ports(before.as_ref(), &now);
         }
         let known = before.as_ref().map_or(&[][..], |before| &before.warnings);
         warnings.extend(now.warnings.iter().filter(|warning| !known.contains(warning)).cloned());

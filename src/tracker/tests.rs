@@ -444,3 +444,31 @@ fn udp_frontends_are_unsettled_until_somebody_looks_after_them() {
     tracker.unsettle([Claim::address("172.30.0.7".parse().unwrap(), Protocol::Udp, 80)]);
     assert_eq!(settled(&mut tracker), ["172.30.0.1:80/udp", "172.30.0.3:80/udp", "172.30.0.7:80/udp"]);
 }
+
+/// Rows F5, H4: what was sent to an address before it was the node's went elsewhere.
+#[test]
+fn node_ports_are_unsettled_where_the_nodes_addresses_change() {
+    let mut tracker = tracker();
+    let mut object = service("a", "172.30.0.1", 1);
+    object.kind = ServiceType::NodePort;
+    object.ports[0] = ServicePort { protocol: Protocol::Udp, node_port: 30080, ..object.ports[0].clone() };
+    tracker.apply(Change::Service(object));
+    let node = |ip: &str, zone: &str| {
+        Change::Node(Node {
+            name: "n1".into(),
+            addresses: vec![ip.parse().unwrap()],
+            zone: Some(zone.into()),
+            ..Node::default()
+        })
+    };
+    tracker.apply(node("192.168.0.2", "a"));
+    tracker.take();
+    tracker.settle(&[]);
+    tracker.apply(node("192.168.0.2", "b"));
+    tracker.take();
+    assert!(tracker.unsettled().is_empty(), "another zone is no other address");
+    tracker.apply(node("192.168.1.2", "b"));
+    tracker.take();
+    let node_port = Claim::node_port(Family::V4, Protocol::Udp, 30080);
+    assert_eq!(tracker.unsettled(), &BTreeSet::from([node_port]));
+}

@@ -6,6 +6,7 @@ use super::support::{apply, assert_same, config, listing, nft, plan, rich_cluste
 use svcmap::netlink::CodecKind;
 use svcmap::nftables::differences::{self, Difference};
 use svcmap::nftables::program::{Programmer, Rest};
+use svcmap::plan::PortPlan;
 use svcmap::source::generate::{self, Options};
 
 netns_test! {
@@ -83,6 +84,11 @@ netns_test! {
             "delete table ip svcmap; add table ip svcmap; add chain ip svcmap services { type filter hook input priority 0; }".into(),
             "add table ip svcmap { flags dormant; }".into(),
             "add chain ip svcmap guard-prerouting { policy drop; }".into(),
+            "add chain ip svcmap nat-output { policy drop; }".into(),
+            "add chain ip svcmap nat-prerouting { policy drop; }".into(),
+            "add chain ip svcmap nat-postrouting { policy drop; }".into(),
+            "add chain ip svcmap filter-forward { policy drop; }".into(),
+            "add chain ip svcmap q; add map ip svcmap vm { type ipv4_addr : verdict; elements = { 192.0.2.1 : jump q }; }".into(),
         ];
         for damage in damages {
             nft(&["-f", "-"], &damage.replace("; delete", "\ndelete").replace("; add", "\nadd"));
@@ -213,6 +219,13 @@ netns_test! {
         let applied = programmer.replace(known.0.clone(), half.clone()).unwrap();
         assert_eq!(applied.bytes, 0, "{applied:?}");
         assert_same(&all, &sorted_listing(), "before and after");
+
+        // and so does what serves a Service of which no endpoint can be read
+        let mut bare = half.clone();
+        let empty = |port: &mut PortPlan| (port.cluster, port.local) = (Vec::new(), Vec::new());
+        bare.iter_mut().for_each(empty);
+        let applied = programmer.replace(known.0.clone(), bare).unwrap();
+        assert_eq!(applied.bytes, 0, "{applied:?}");
 
         // one of the others has lost its frontends to a Service that can be read
         let mut heir = half.clone();

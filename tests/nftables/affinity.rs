@@ -5,7 +5,7 @@ use svcmap::netlink::{CodecKind, CommitError, Connection};
 use svcmap::nftables::program::Programmer;
 use svcmap::nftables::rule::nf_family;
 use svcmap::objects::Family;
-use svcmap::plan::{NodePlan, PlanChange};
+use svcmap::plan::{NodePlan, PlanChange, PortPlan};
 
 use super::support::{Whole, apply, config, nft, plan, rich_cluster};
 
@@ -35,6 +35,33 @@ fn learn(connection: &mut Connection, map: &SetRef, clients: std::ops::Range<u32
         connection.commit(&[Op::AddElements { set: map.clone(), elements: some.iter().map(entry).collect() }])?;
     }
     Ok(())
+}
+
+/// What clients may remember leads nowhere when endpoints are back that were gone, also where nobody remembers which
+/// number they had.
+fn numbers() -> Vec<String> {
+    let listing = nft(&["list", "ruleset", "ip"], "");
+    let members = listing.split("map members-").skip(1).filter_map(|map| map.split_once("elements = {"));
+    let elements =
+        members.flat_map(|(_, text)| text.split('}').next().unwrap_or_default().split(',').collect::<Vec<_>>());
+    elements.filter_map(|element| Some(element.split_once(" : ")?.0.trim().to_owned())).collect()
+}
+
+netns_test! {
+    fn endpoints_that_return_after_a_restart_have_other_numbers() {
+        let (node, ports) = whole(None);
+        apply((node.clone(), ports.clone()));
+        let before = numbers();
+        assert!(!before.is_empty());
+        let empty = ports.iter().cloned().map(|port| PortPlan { cluster: Vec::new(), local: Vec::new(), ..port }).collect();
+        // its maps stay for a while, with the clients in them
+        Programmer::open(CodecKind::Native).unwrap().replace(node.clone(), empty).unwrap();
+        assert_eq!(numbers(), Vec::<String>::new());
+        apply((node, ports));
+        let after = numbers();
+        assert_eq!(after.len(), before.len());
+        assert!(after.iter().all(|number| !before.contains(number)), "{before:?} and then {after:?}");
+    }
 }
 
 netns_test! {

@@ -22,7 +22,7 @@ use crate::trial;
 type Test = (&'static str, fn(&mut Lab, Stack) -> Result<()>);
 
 pub fn trials() -> Vec<Trial> {
-    let tests: [Test; 11] = [
+    let tests: [Test; 12] = [
         ("X02_flows_leave_an_endpoint_that_is_gone", endpoint_gone),
         ("X03_flows_follow_an_endpoint_to_its_new_port", renumbered),
         ("X04_flows_stay_with_an_endpoint_that_still_serves", still_serving),
@@ -31,6 +31,7 @@ pub fn trials() -> Vec<Trial> {
         ("X14_flows_end_where_an_address_changed", address_changed),
         ("X14_flows_go_to_the_heir_of_an_address", handed_over),
         ("X09_flows_from_before_the_service_are_moved_to_it", before_the_service),
+        ("X09_flows_from_a_time_without_rules_are_moved", without_rules),
         ("X25_flows_stay_over_changes_and_another_proxy", unrelated_changes),
         ("X17_flows_stay_over_a_restart_of_the_daemon", restart),
         ("X10_tcp_is_left_alone", tcp),
@@ -319,6 +320,24 @@ fn before_the_service(lab: &mut Lab, stack: Stack) -> Result<()> {
     let deleted = scene.sync_and_clean(&[SERVICE, "slice svc port=8080/UDP L1"])?;
     ensure!(deleted == flows.len(), "of {} flows, {deleted} were deleted", flows.len());
     for flow in flows {
+        flow.has_ended(scene.lab)?;
+        flow.is_still_with(endpoint(&scene, 1, 8080))?;
+    }
+    Ok(())
+}
+
+/// Somebody empties a chain or a map, and until that is put right what is sent to the Service's addresses goes elsewhere.
+fn without_rules(lab: &mut Lab, stack: Stack) -> Result<()> {
+    let (mut scene, _servers) = stage(lab, stack)?;
+    let objects = [SERVICE, "slice svc port=8080/UDP L1"];
+    scene.sync_and_clean(&objects)?;
+    let table = if scene.family() == Family::V4 { "ip" } else { "ip6" };
+    for (kind, name) in [("chain", "dispatch"), ("map", "services")] {
+        scene.lab.node().command("nft", &["flush", kind, table, "svcmap", name], "")?;
+        let flow = Flow::begin(&scene, ROUTES[OUTSIDE.start])?;
+        scene.proxy.repair()?;
+        let deleted = scene.proxy.clean_up(scene.lab)?;
+        ensure!(deleted == 1, "after flush {kind} {name}, of one flow, {deleted} were deleted");
         flow.has_ended(scene.lab)?;
         flow.is_still_with(endpoint(&scene, 1, 8080))?;
     }

@@ -29,7 +29,7 @@ const OBJECTS: [&str; 7] = [
 ];
 
 /// Edits, each one transaction of `nft`.
-const DAMAGES: [&str; 34] = [
+const DAMAGES: [&str; 36] = [
     "flush ruleset",
     "delete table ip svcmap",
     "delete table ip6 svcmap",
@@ -60,11 +60,13 @@ const DAMAGES: [&str; 34] = [
     "flush chain ip svcmap pick-3",
     "add rule ip svcmap verdicts counter accept",
     "add chain ip svcmap guard-prerouting { policy drop; }",
+    "add chain ip svcmap nat-prerouting { policy drop; }",
     "delete chain ip svcmap nat-prerouting",
     "delete chain ip svcmap nat-prerouting\nadd chain ip svcmap nat-prerouting { type nat hook prerouting priority 100; }",
     "add chain ip svcmap mine { type filter hook prerouting priority -150; policy drop; }",
     "add chain ip svcmap mine\nadd rule ip svcmap mine drop\ninsert rule ip svcmap dispatch jump mine",
     // maps
+    "add chain ip svcmap mine\nadd map ip svcmap vm { type ipv4_addr : verdict; elements = { 192.0.2.1 : jump mine }; }",
     "add set ip svcmap mine { type ipv4_addr; elements = { 10.0.0.2 }; }\ninsert rule ip svcmap dispatch ip saddr @mine drop",
     "delete table ip svcmap\nadd table ip svcmap\nadd map ip svcmap services { type ipv4_addr . inet_service : verdict; }",
 ];

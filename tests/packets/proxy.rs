@@ -46,6 +46,12 @@ impl Proxy {
         applied.context("the rules could not be programmed")
     }
 
+    /// Puts right what somebody else changed, as the daemon does when it hears of it.
+    pub fn repair(&mut self) -> Result<Applied> {
+        let (node, ports) = self.tracker.whole().context("nothing was synced yet")?;
+        self.programmer.replace(node, ports).context("the rules could not be put right")
+    }
+
     /// Ends the UDP flows that are stale after what was synced, as `svcmap apply` does; how many.
     pub fn clean_up(&mut self, lab: &Lab) -> Result<usize> {
         lab.node().run(|| {
