@@ -28,8 +28,8 @@ fn element_of(connection: &mut Connection, service: &ServiceKey) -> Element {
     elements.into_iter().find(comment).expect("the Service is programmed")
 }
 
-/// Puts another verdict into the Service's place and takes it out again, as fast as it can: what svcmap reads is not what
-/// its transaction meets, and the kernel refuses it.
+/// Puts another verdict into the Service's place and takes it out again, all the time: what svcmap reads is not always what
+/// its transaction meets, and the kernel refuses it. Between two changes there is time enough to list a map.
 fn occupy(mut connection: Connection, own: Element, stop: Arc<AtomicBool>) {
     let foreign = Element { data: Data::Verdict(Verdict::Drop), comment: None, ..own.clone() };
     let delete = |element: &Element| Op::DeleteElements { set: services_map(), elements: vec![element.clone()] };
@@ -39,10 +39,14 @@ fn occupy(mut connection: Connection, own: Element, stop: Arc<AtomicBool>) {
         if connection.commit(std::slice::from_ref(&add)).is_err() {
             let _ = connection.commit(&[delete(&own)]);
         } else {
+            thread::sleep(FLIP);
             let _ = connection.commit(&[delete(&foreign)]);
         }
+        thread::sleep(FLIP);
     }
 }
+
+const FLIP: Duration = Duration::from_millis(1);
 
 netns_test! {
     fn a_refused_service_does_not_stop_the_others() {
