@@ -21,11 +21,16 @@ pub trait Dataplane: fmt::Debug + Send {
     /// What [`Dataplane::replace`] shall do from now on with Services that only the kernel knows; it has to be called next.
     fn set_rest(&mut self, rest: Rest);
 
-    /// The Service ports of which what is programmed stays, though the plan does not have them.
-    fn keep(&mut self, ports: BTreeSet<PortId>);
+    /// The Service ports of which what is programmed stays, though the plan does not have them. Modes whose refusals name no
+    /// Service never have any.
+    fn keep(&mut self, ports: BTreeSet<PortId>) {
+        drop(ports);
+    }
 
-    /// The UDP frontends that the kernel was found to hold when it was read.
-    fn take_found(&mut self) -> BTreeSet<Claim>;
+    /// The UDP frontends that the kernel was found to hold when it was read. Modes that read no Services back find none.
+    fn take_found(&mut self) -> BTreeSet<Claim> {
+        BTreeSet::new()
+    }
 
     /// Whether [`Dataplane::change`] can be used; else [`Dataplane::replace`] has to be.
     fn is_in_step(&self) -> bool;
@@ -65,7 +70,9 @@ pub trait Dataplane: fmt::Debug + Send {
     fn collect(&mut self) -> Result<Applied, SyncError>;
 
     /// Whether [`Dataplane::collect`] has left something for the next time.
-    fn has_leftovers(&self) -> bool;
+    fn has_leftovers(&self) -> bool {
+        false
+    }
 
     /// Whether the kernel has to route loopback addresses for node ports.
     fn serves_loopback(&self) -> bool;
@@ -110,10 +117,6 @@ impl Dataplane for Programmer {
 
     fn collect(&mut self) -> Result<Applied, SyncError> {
         Programmer::collect(self)
-    }
-
-    fn has_leftovers(&self) -> bool {
-        false
     }
 
     fn serves_loopback(&self) -> bool {

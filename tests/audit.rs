@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::cases::{Case, Stack};
+use common::program::with_input;
 use common::world::World;
 use ipnet::IpNet;
 use svcmap::audit::findings::findings;
@@ -434,19 +435,7 @@ fn what_others_do_to_services_is_found() {
 
 /// Runs `svcmap audit`: its status, output and messages.
 fn audit(arguments: &[&str], input: &str) -> (Option<i32>, String, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_svcmap"))
-        .arg("audit")
-        .args(arguments)
-        .args(["--hostname-override", "n1", "--node-ip", "192.168.0.2", "--cluster-cidr", "10.244.0.0/16"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
+    with_input(&[&["audit"], arguments].concat(), input)
 }
 
 #[test]

@@ -1,7 +1,11 @@
 //! How commands end, and what they say before they do.
 
-use std::io::Write;
+#[macro_use]
+mod common;
+
 use std::process::{Command, Output, Stdio};
+
+use common::program::with_input;
 
 const WEB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/manifests/web.yaml");
 
@@ -36,22 +40,6 @@ fn a_reader_that_has_enough_is_no_reason_to_complain() {
         assert!(complaints.is_empty(), "{arguments:?}: {said}");
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
     }
-}
-
-/// Runs svcmap with manifests on its standard input; its status, output and messages.
-fn with_input(arguments: &[&str], manifests: &str) -> (Option<i32>, String, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_svcmap"))
-        .args(arguments)
-        .args(["--hostname-override", "n1", "--node-ip", "192.168.0.2", "--cluster-cidr", "10.244.0.0/16"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(manifests.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
 const ONE: &str =

@@ -274,14 +274,7 @@ fn other(
 /// The outcomes in a few words.
 pub fn summary(trace: &Result<Trace, Refusal>) -> String {
     match trace {
-        Ok(trace) => {
-            let outcomes = trace.outcomes();
-            let words = outcomes.iter().map(|(outcome, share)| match outcomes.len() {
-                1 => outcome.to_string(),
-                _ => format!("{share} {outcome}"),
-            });
-            words.collect::<Vec<_>>().join("; ")
-        }
+        Ok(trace) => trace.summary(),
         Err(refusal) => format!("not known: {refusal}"),
     }
 }

@@ -3,7 +3,7 @@
 //! The rules are loaded next to those of others, and after that only what differs: the chains of all Services together, and
 //! those of the Services that changed. What is in the kernel already is not understood, only replaced.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::kernel;
@@ -12,7 +12,7 @@ use super::saved::Saved;
 use crate::dataplane::Dataplane;
 use crate::nftables::program::{Applied, Rest, SyncError};
 use crate::objects::Family;
-use crate::plan::{Claim, NodePlan, Plan, PlanChange, PortId, PortPlan};
+use crate::plan::{NodePlan, Plan, PlanChange, PortPlan};
 
 /// What is programmed.
 #[derive(Debug, Default)]
@@ -79,14 +79,6 @@ impl Dataplane for Programmer {
         self.in_step = false;
     }
 
-    /// Nothing is ever set aside: what is refused is a whole text.
-    fn keep(&mut self, _: BTreeSet<PortId>) {}
-
-    /// Rules are not read back.
-    fn take_found(&mut self) -> BTreeSet<Claim> {
-        BTreeSet::new()
-    }
-
     fn is_in_step(&self) -> bool {
         self.in_step
     }
@@ -117,10 +109,6 @@ impl Dataplane for Programmer {
 
     fn collect(&mut self) -> Result<Applied, SyncError> {
         Ok(Applied::default())
-    }
-
-    fn has_leftovers(&self) -> bool {
-        false
     }
 
     fn serves_loopback(&self) -> bool {

@@ -22,7 +22,7 @@ use crate::netlink::dummy::Interfaces;
 use crate::netlink::ipvs::Step;
 use crate::nftables::program::{Applied, Rest, SyncError};
 use crate::objects::Family;
-use crate::plan::{Claim, NodePlan, Plan, PlanChange, PortId, PortPlan};
+use crate::plan::{NodePlan, Plan, PlanChange, PortPlan};
 
 /// What the mode needs: translated packets are tracked, so that they can be masqueraded; nothing sticks to a real server
 /// that is gone or getting no connections any more; the node forwards.
@@ -184,14 +184,6 @@ impl Dataplane for Programmer {
     fn set_rest(&mut self, rest: Rest) {
         self.rest = rest;
         self.in_step = false;
-    }
-
-    /// Nothing is ever set aside: a refusal names no Service.
-    fn keep(&mut self, _: BTreeSet<PortId>) {}
-
-    /// UDP flows are IPVS's own.
-    fn take_found(&mut self) -> BTreeSet<Claim> {
-        BTreeSet::new()
     }
 
     fn is_in_step(&self) -> bool {

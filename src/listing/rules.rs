@@ -5,18 +5,9 @@ use super::bytes::{Kind, bounds, number};
 use super::compile::{Anonymous, Compiler, MapData, address_kind, concatenated};
 use crate::netlink::attr::Writer;
 use crate::netlink::model::{Bytes, Data, Expr, NfFamily, Register, Verdict};
+use crate::netlink::uapi::comparison as cmp;
 use crate::netlink::uapi::data::VALUE;
 use crate::trace::{LISTED, LISTED_CONDITION};
-
-/// `NFT_CMP_*`.
-mod cmp {
-    pub const EQ: u32 = 0;
-    pub const NEQ: u32 = 1;
-    pub const LT: u32 = 2;
-    pub const LTE: u32 = 3;
-    pub const GT: u32 = 4;
-    pub const GTE: u32 = 5;
-}
 
 /// The register that begins with a 4 byte word.
 fn register(word: u32) -> Register {

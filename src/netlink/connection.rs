@@ -66,9 +66,7 @@ impl Connection {
         if socket.set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER).is_err() {
             socket.set(libc::SOL_SOCKET, libc::SO_SNDBUF, SEND_BUFFER)?;
         }
-        if socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER).is_err() {
-            socket.set(libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER)?;
-        }
+        socket.set_receive_buffer(RECEIVE_BUFFER)?;
         let send_buffer = socket.get(libc::SOL_SOCKET, libc::SO_SNDBUF)?;
         Ok(Connection {
             limit: usize::try_from(send_buffer).unwrap_or_default().saturating_sub(OVERHEAD),

@@ -82,9 +82,7 @@ impl Conntrack {
     pub fn open() -> io::Result<Conntrack> {
         let delete = Socket::open()?;
         delete.set(libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, 1)?;
-        if delete.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER).is_err() {
-            delete.set(libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER)?;
-        }
+        delete.set_receive_buffer(RECEIVE_BUFFER)?;
         Ok(Conntrack { list: Socket::open()?, delete, buffer: vec![0; DATAGRAM], seq: 1 })
     }
 

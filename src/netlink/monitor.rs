@@ -1,6 +1,6 @@
 //! What the kernel tells of changes to rules, whoever makes them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 
 use super::attr::Attr;
@@ -19,7 +19,7 @@ const DATAGRAM: usize = 128 << 10;
 pub struct Monitor {
     socket: Socket,
     buffer: Vec<u8>,
-    told: Vec<Told>,
+    told: VecDeque<Told>,
     /// The tables of a transaction whose end is still to come.
     tables: BTreeSet<(NfFamily, String)>,
 }
@@ -52,11 +52,9 @@ impl Monitor {
     /// Those of the socket: without CAP_NET_ADMIN nobody is told.
     pub fn open() -> io::Result<Monitor> {
         let socket = Socket::open()?;
-        if socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER).is_err() {
-            socket.set(libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER)?;
-        }
+        socket.set_receive_buffer(RECEIVE_BUFFER)?;
         socket.set(libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTABLES)?;
-        Ok(Monitor { socket, buffer: vec![0; DATAGRAM], told: Vec::new(), tables: BTreeSet::new() })
+        Ok(Monitor { socket, buffer: vec![0; DATAGRAM], told: VecDeque::new(), tables: BTreeSet::new() })
     }
 
     /// Waits until there is something to tell.
@@ -65,8 +63,8 @@ impl Monitor {
     /// Those of the socket.
     pub fn wait(&mut self) -> io::Result<Told> {
         loop {
-            if !self.told.is_empty() {
-                return Ok(self.told.remove(0));
+            if let Some(told) = self.told.pop_front() {
+                return Ok(told);
             }
             match self.socket.receive(&mut self.buffer, true) {
                 Ok(length) => {

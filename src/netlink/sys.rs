@@ -54,6 +54,13 @@ impl Socket {
         Ok(())
     }
 
+    /// Asks for so many bytes of room for what is received: beyond the system's limit only with privilege over the initial
+    /// user namespace, up to it for everyone.
+    pub fn set_receive_buffer(&self, bytes: i32) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
+            .or_else(|_| self.set(libc::SOL_SOCKET, libc::SO_RCVBUF, bytes))
+    }
+
     /// `getsockopt` of a number.
     pub fn get(&self, level: i32, option: i32) -> io::Result<i32> {
         let mut value = 0i32;

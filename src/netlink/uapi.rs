@@ -54,6 +54,16 @@ pub mod message {
     pub const GETGEN: u8 = 16;
 }
 
+/// `NFT_CMP_*`: how values are compared.
+pub mod comparison {
+    pub const EQ: u32 = 0;
+    pub const NEQ: u32 = 1;
+    pub const LT: u32 = 2;
+    pub const LTE: u32 = 3;
+    pub const GT: u32 = 4;
+    pub const GTE: u32 = 5;
+}
+
 pub const NFTA_LIST_ELEM: u16 = 1;
 
 pub mod table {

@@ -9,10 +9,10 @@ use super::names::Map;
 use super::program::Preview;
 use super::ranges::{self, RANGE_SETS};
 use super::read::typed_element;
-use super::rule::nf_family;
+use super::rule::{family_of, nf_family};
 use super::state::State;
 use super::{element, lower, maps, owner};
-use crate::netlink::model::{Chain, Element, NfFamily, Op, Set, Table, set_flags};
+use crate::netlink::model::{Chain, Element, NfFamily, Op, Set, Table};
 use crate::objects::Family;
 
 /// One difference between what is wanted and what the kernel holds.
@@ -153,8 +153,8 @@ fn of_object(op: &Op, before: &State, remade: &[Family]) -> Option<Difference> {
         Op::AddChain(chain) => (chain.family, '+', format!("chain {}", chain.name)),
         Op::DeleteChain(chain) => (chain.family, '-', format!("chain {}", chain.name)),
         Op::FlushChain(chain) => (chain.family, '~', format!("chain {}: other rules", chain.name)),
-        Op::AddSet(set) => (set.family, '+', format!("{} {}", kind_of(&set.name), set.name)),
-        Op::DeleteSet(set) => (set.family, '-', format!("{} {}", kind_of(&set.name), set.name)),
+        Op::AddSet(set) => (set.family, '+', format!("{} {}", keyword(&set.name), set.name)),
+        Op::DeleteSet(set) => (set.family, '-', format!("{} {}", keyword(&set.name), set.name)),
         Op::FlushSet(set) => (set.family, '~', format!("set {}: other prefixes", set.name)),
         Op::DeleteRule { chain, .. } => (chain.family, '~', format!("chain {}: other rules", chain.name)),
         Op::AddRule(_) | Op::AddElements { .. } | Op::DeleteElements { .. } => return None,
@@ -163,13 +163,6 @@ fn of_object(op: &Op, before: &State, remade: &[Family]) -> Option<Difference> {
 }
 
 /// What nft calls it; a foreign one may be either.
-fn kind_of(name: &str) -> &'static str {
-    match name.parse::<Map>() {
-        Ok(map) if maps::to_wire(map, Family::V4, None).flags & set_flags::MAP != 0 => "map",
-        _ => "set",
-    }
-}
-
-fn family_of(family: NfFamily) -> Option<Family> {
-    Family::BOTH.into_iter().find(|ours| nf_family(*ours) == family)
+fn keyword(name: &str) -> &'static str {
+    name.parse().map_or("set", maps::keyword)
 }

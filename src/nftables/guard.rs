@@ -5,10 +5,9 @@ use std::io;
 use std::thread;
 
 use super::names::TABLE;
-use super::rule::nf_family;
+use super::rule::family_of;
 use crate::netlink::model::NfFamily;
 use crate::netlink::monitor::{Committed, Monitor, Told};
-use crate::objects::Family;
 
 /// Somebody else's change of what is programmed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,5 +59,5 @@ pub fn start(own_port: u32, tell: impl Fn(Intrusion) + Send + 'static) -> io::Re
 }
 
 fn is_ours((family, name): &(NfFamily, String)) -> bool {
-    name == TABLE && Family::BOTH.into_iter().any(|ours| nf_family(ours) == *family)
+    name == TABLE && family_of(*family).is_some()
 }

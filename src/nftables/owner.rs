@@ -3,7 +3,7 @@
 use super::element::Key;
 use super::names::Map;
 use super::read::typed_element;
-use super::rule::nf_family;
+use super::rule::family_of;
 use super::state::State;
 use super::{lower, maps};
 use crate::netlink::model::{self, Op};
@@ -17,7 +17,7 @@ pub fn of_refusal(state: &State, ops: &[Op], error: &CommitError) -> Option<Port
     let (CommitError::Refused { what, .. } | CommitError::Unencodable { what, .. }) = error else { return None };
     match ops.get(what.op?)? {
         Op::AddElements { set, elements } | Op::DeleteElements { set, elements } => {
-            let family = Family::BOTH.into_iter().find(|family| nf_family(*family) == set.family)?;
+            let family = family_of(set.family)?;
             let name = of_element(state, family, set.name.parse().ok()?, elements.get(what.element?)?)?;
             Some(PortId { name, family })
         }
@@ -32,7 +32,7 @@ pub fn subject_of_refusal(ops: &[Op], what: &Blame) -> Option<String> {
         Op::DeleteElements { set, elements } => ("delete", "from", set, elements),
         _ => return None,
     };
-    let family = Family::BOTH.into_iter().find(|family| nf_family(*family) == set.family)?;
+    let family = family_of(set.family)?;
     let map: Map = set.name.parse().ok()?;
     let key = typed_element(map, family, elements.get(what.element?)?)?.key;
     Some(format!("{verb} element {key} {preposition} {} {} {} {map}", maps::keyword(map), set.family.name(), set.table))

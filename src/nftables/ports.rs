@@ -85,19 +85,14 @@ impl fmt::Debug for Ports {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::{Family, Protocol, ServiceKey};
+    use crate::objects::{Family, ServiceKey};
     use crate::plan::PortName;
 
     fn plan(number: usize) -> PortPlan {
-        PortPlan {
-            id: PortId { name: PortName::new(&ServiceKey::new("ns", &format!("s{number}")), ""), family: Family::V4 },
-            protocol: Protocol::Tcp,
-            frontends: Vec::new(),
-            cluster: Vec::new(),
-            local: Vec::new(),
-            affinity: None,
-            counted: false,
-        }
+        PortPlan::bare(PortId {
+            name: PortName::new(&ServiceKey::new("ns", &format!("s{number}")), ""),
+            family: Family::V4,
+        })
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::fmt::Write;
 use super::names::{Chain, Map, TABLE};
 use super::numbers::{PREFIX, PREFIX_MASK};
 use crate::netlink::model::{self, Bytes, Data, Expr, NfFamily, Register};
+use crate::netlink::uapi::comparison as cmp;
 use crate::objects::{Family, Protocol};
 
 /// A rule, in both forms.
@@ -25,6 +26,11 @@ pub fn nf_family(family: Family) -> NfFamily {
         Family::V4 => NfFamily::IPV4,
         Family::V6 => NfFamily::IPV6,
     }
+}
+
+/// The family that the netlink layer's number stands for; none where svcmap has no table.
+pub fn family_of(family: NfFamily) -> Option<Family> {
+    Family::BOTH.into_iter().find(|ours| nf_family(*ours) == family)
 }
 
 /// The word for a family's header in rules, and for the family in table names.
@@ -45,8 +51,6 @@ mod nft {
     pub const META_L4PROTO: u32 = 16;
     pub const CT_STATE: u32 = 0;
     pub const CT_STATUS: u32 = 2;
-    pub const CMP_EQ: u32 = 0;
-    pub const CMP_NEQ: u32 = 1;
     pub const FIB_ADDRTYPE: u32 = 3;
     pub const FIB_SADDR: u32 = 1;
     pub const FIB_DADDR: u32 = 2;
@@ -159,7 +163,7 @@ impl RuleBuilder {
     /// `meta l4proto tcp`.
     pub fn l4proto(mut self, protocol: Protocol) -> Self {
         self.exprs.push(Expr::MetaLoad { dreg: 1, key: nft::META_L4PROTO });
-        self.compare(nft::CMP_EQ, &[protocol.number()]);
+        self.compare(cmp::EQ, &[protocol.number()]);
         self.say(format!("meta l4proto {protocol}"));
         self
     }
@@ -235,7 +239,7 @@ impl RuleBuilder {
     /// The packet has some priority.
     pub fn has_priority(mut self) -> Self {
         self.load_priority(0);
-        self.compare(nft::CMP_NEQ, &0u32.to_ne_bytes());
+        self.compare(cmp::NEQ, &0u32.to_ne_bytes());
         self.say("meta priority != none");
         self
     }
@@ -244,7 +248,7 @@ impl RuleBuilder {
     pub fn has_number(mut self) -> Self {
         self.load_priority(0);
         self.exprs.push(bitwise(PREFIX_MASK, 0));
-        self.compare(nft::CMP_EQ, &PREFIX.to_ne_bytes());
+        self.compare(cmp::EQ, &PREFIX.to_ne_bytes());
         let [mask, prefix] = [PREFIX_MASK, PREFIX].map(|number| number >> 16);
         self.say(format!("meta priority & {mask:x}:0 == {prefix:x}:0"));
         self
@@ -323,12 +327,12 @@ impl RuleBuilder {
 
     /// The destination is a loopback address.
     pub fn destination_loopback(self) -> Self {
-        self.loopback_destination(nft::CMP_EQ, "")
+        self.loopback_destination(cmp::EQ, "")
     }
 
     /// The destination is no loopback address.
     pub fn destination_not_loopback(self) -> Self {
-        self.loopback_destination(nft::CMP_NEQ, "!= ")
+        self.loopback_destination(cmp::NEQ, "!= ")
     }
 
     fn loopback_destination(mut self, op: u32, not: &str) -> Self {
@@ -360,7 +364,7 @@ impl RuleBuilder {
 
     fn fib_local(mut self, flags: u32, which: &str) -> Self {
         self.exprs.push(Expr::Fib { dreg: 1, result: nft::FIB_ADDRTYPE, flags });
-        self.compare(nft::CMP_EQ, &nft::RTN_LOCAL.to_ne_bytes());
+        self.compare(cmp::EQ, &nft::RTN_LOCAL.to_ne_bytes());
         self.say(format!("fib {which} type local"));
         self
     }
@@ -372,7 +376,7 @@ impl RuleBuilder {
         if !prefix {
             bytes.resize(16, 0); // IFNAMSIZ
         }
-        self.compare(nft::CMP_EQ, &bytes);
+        self.compare(cmp::EQ, &bytes);
         self.say(format!("iifname \"{name}{}\"", if prefix { "*" } else { "" }));
         self
     }
@@ -382,7 +386,7 @@ impl RuleBuilder {
         self.exprs.push(Expr::MetaLoad { dreg: 1, key: nft::META_IIFNAME });
         let mut name = b"lo".to_vec();
         name.resize(16, 0); // IFNAMSIZ
-        self.compare(nft::CMP_NEQ, &name);
+        self.compare(cmp::NEQ, &name);
         self.say("iifname != \"lo\"");
         self
     }
@@ -390,7 +394,7 @@ impl RuleBuilder {
     /// `ct state new`.
     pub fn new_connection(mut self) -> Self {
         self.exprs.push(Expr::Ct { dreg: 1, key: nft::CT_STATE, direction: None });
-        self.bits(nft::STATE_NEW, nft::CMP_NEQ);
+        self.bits(nft::STATE_NEW, cmp::NEQ);
         self.say("ct state new");
         self
     }
@@ -398,7 +402,7 @@ impl RuleBuilder {
     /// `ct status dnat`.
     pub fn translated(mut self) -> Self {
         self.exprs.push(Expr::Ct { dreg: 1, key: nft::CT_STATUS, direction: None });
-        self.bits(nft::STATUS_DNAT, nft::CMP_NEQ);
+        self.bits(nft::STATUS_DNAT, cmp::NEQ);
         self.say("ct status dnat");
         self
     }
@@ -406,12 +410,12 @@ impl RuleBuilder {
     /// `ct status ! dnat`.
     pub fn not_translated(mut self) -> Self {
         self.exprs.push(Expr::Ct { dreg: 1, key: nft::CT_STATUS, direction: None });
-        self.bits(nft::STATUS_DNAT, nft::CMP_EQ);
+        self.bits(nft::STATUS_DNAT, cmp::EQ);
         self.say("ct status ! dnat");
         self
     }
 
-    /// Goes on where any (or with `CMP_EQ` none) of the bits in register 1 is set.
+    /// Goes on where any (or with `cmp::EQ` none) of the bits in register 1 is set.
     fn bits(&mut self, mask: u32, op: u32) {
         self.exprs.push(bitwise(mask, 0));
         self.compare(op, &0u32.to_ne_bytes());
@@ -429,7 +433,7 @@ impl RuleBuilder {
     /// The bit is set; clears it.
     pub fn take_mark(mut self, mark: u32) -> Self {
         self.exprs.push(Expr::MetaLoad { dreg: 1, key: nft::META_MARK });
-        self.bits(mark, nft::CMP_NEQ);
+        self.bits(mark, cmp::NEQ);
         self.say(format!("meta mark & 0x{mark:08x} != 0x00000000"));
         self.change_mark(u32::MAX, mark, format!("meta mark set meta mark ^ 0x{mark:08x}"))
     }

@@ -265,11 +265,9 @@ impl State {
     fn number(&mut self, old: Option<&PortPlan>, new: Option<&PortPlan>) {
         match new.filter(|port| port.affinity.is_some()) {
             Some(new) => {
-                if !self.numbers.contains_key(&new.id) {
-                    let fresh = self.fresh_numbers(new);
-                    self.numbers.insert(new.id.clone(), fresh);
-                }
-                self.numbers.entry(new.id.clone()).or_default().follow(new);
+                let mut numbers = self.numbers.remove(&new.id).unwrap_or_else(|| self.fresh_numbers(new));
+                numbers.follow(new);
+                self.numbers.insert(new.id.clone(), numbers);
             }
             None => drop(old.and_then(|port| self.numbers.remove(&port.id))),
         }

@@ -89,6 +89,20 @@ pub struct PortPlan {
 }
 
 impl PortPlan {
+    /// A TCP port that nothing is known of, to be filled in by tests.
+    #[cfg(test)]
+    pub fn bare(id: PortId) -> PortPlan {
+        PortPlan {
+            id,
+            protocol: Protocol::Tcp,
+            frontends: Vec::new(),
+            cluster: Vec::new(),
+            local: Vec::new(),
+            affinity: None,
+            counted: false,
+        }
+    }
+
     /// The endpoints of one pool.
     pub fn pool(&self, kind: PoolKind) -> &[Endpoint] {
         match kind {

@@ -81,7 +81,7 @@ impl Aside {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::{Family, Protocol};
+    use crate::objects::Family;
     use crate::plan::PortName;
 
     fn port(name: &str) -> PortId {
@@ -121,15 +121,7 @@ mod tests {
     /// Row B10.
     #[test]
     fn the_other_family_goes_on() {
-        let plan = |family| PortPlan {
-            id: PortId { name: PortName::parse("a/b"), family },
-            protocol: Protocol::Tcp,
-            frontends: Vec::new(),
-            cluster: Vec::new(),
-            local: Vec::new(),
-            affinity: None,
-            counted: false,
-        };
+        let plan = |family| PortPlan::bare(PortId { name: PortName::parse("a/b"), family });
         let mut aside = Aside::default();
         aside.begin(&PlanChange::default());
         aside.add(&port("a/b"), "no room");

@@ -17,6 +17,7 @@ use super::share::Share;
 use super::walk::{MOST_WAYS, Walk};
 use super::way::{Event, Reject, Step};
 use crate::netlink::model::{Bytes, Data, Expr, Register, Rule, Verdict};
+use crate::netlink::uapi::comparison as cmp;
 
 /// A rule that a packet comes to.
 pub(super) struct RuleRun<'a> {
@@ -67,16 +68,6 @@ impl Progress {
         self.flight.steps.truncate(self.kept);
         (self.flight, RuleEnd::Next)
     }
-}
-
-/// `NFT_CMP_*`.
-mod cmp {
-    pub const EQ: u32 = 0;
-    pub const NEQ: u32 = 1;
-    pub const LT: u32 = 2;
-    pub const LTE: u32 = 3;
-    pub const GT: u32 = 4;
-    pub const GTE: u32 = 5;
 }
 
 impl RuleRun<'_> {

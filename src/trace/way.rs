@@ -18,6 +18,16 @@ pub struct Trace {
 }
 
 impl Trace {
+    /// The outcomes in a few words; with shares, where there are several.
+    pub fn summary(&self) -> String {
+        let outcomes = self.outcomes();
+        let words = outcomes.iter().map(|(outcome, share)| match outcomes.len() {
+            1 => outcome.to_string(),
+            _ => format!("{share} {outcome}"),
+        });
+        words.collect::<Vec<_>>().join("; ")
+    }
+
     /// What becomes of the packet, however it gets there, and how often.
     pub fn outcomes(&self) -> BTreeMap<Outcome, Share> {
         let mut outcomes = BTreeMap::new();

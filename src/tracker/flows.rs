@@ -31,8 +31,7 @@ impl Tracker {
         if before.is_none_or(|before| before.node.node_port_addresses == now.node.node_port_addresses) {
             return;
         }
-        let ids: Vec<ServiceId> = self.store.service_ids().collect();
-        let flows = ids.into_iter().flat_map(|id| self.flows(now, id));
+        let flows = self.store.service_ids().flat_map(|id| self.flows(now, id));
         let node_ports: Vec<Claim> = flows.map(|(claim, _)| claim).filter(|claim| claim.ip().is_none()).collect();
         self.unsettled.extend(node_ports);
     }

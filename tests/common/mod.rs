@@ -8,6 +8,7 @@ pub mod history;
 pub mod interpreter;
 #[macro_use]
 pub mod netns;
+pub mod program;
 pub mod trace;
 pub mod usurper;
 pub mod world;

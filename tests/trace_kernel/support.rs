@@ -65,14 +65,7 @@ pub fn pod() -> Packet {
 pub fn in_words(traced: Result<Trace, Refusal>) -> String {
     match traced {
         Err(refusal) => format!("refused: {refusal}"),
-        Ok(trace) => {
-            let outcomes = trace.outcomes();
-            let words = outcomes.iter().map(|(outcome, share)| match outcomes.len() {
-                1 => outcome.to_string(),
-                _ => format!("{share} {outcome}"),
-            });
-            words.collect::<Vec<_>>().join("; ")
-        }
+        Ok(trace) => trace.summary(),
     }
 }
 
