@@ -5,7 +5,7 @@
 
 use std::cmp::Reverse;
 
-use super::maps::AFFINITY_CLIENTS;
+use super::maps;
 use super::transaction::Retime;
 use crate::netlink::model::{Element, Op, SetRef};
 use crate::netlink::{Connection, ReadError};
@@ -55,16 +55,25 @@ pub fn carried(connection: &mut Connection, maps: &[SetRef], making: &[Op]) -> R
         });
         let Some(made) = made else { continue };
         let mut elements = entries(connection, set, EXPIRES_SOON)?;
-        let room = made.size.unwrap_or(AFFINITY_CLIENTS) as usize;
+        let room = maps::affinity_size(made.size) as usize;
         if elements.len() > room {
             elements.sort_unstable_by_key(|entry| Reverse(entry.expiration_ms));
             elements.truncate(room);
         }
+        elements.iter_mut().for_each(be_consistent);
         if !elements.is_empty() {
             ops.push(Op::AddElements { set: set.clone(), elements });
         }
     }
     Ok(ops)
+}
+
+/// Where a longer timeout came later, a refreshed entry has more time left than its own timeout says, and kernels refuse
+/// to add such a one.
+fn be_consistent(entry: &mut Element) {
+    if let (Some(timeout), Some(left)) = (&mut entry.timeout_ms, entry.expiration_ms) {
+        *timeout = left.max(*timeout);
+    }
 }
 
 fn entries(connection: &mut Connection, set: &SetRef, soon: u64) -> Result<Vec<Element>, ReadError> {
@@ -94,6 +103,15 @@ mod tests {
             (entry(100_000, 100_000), 1_000, Some(entry(1_000, 1_000))),
         ] {
             assert_eq!(retimed(before.clone(), timeout), after, "{before:?}, {timeout}");
+        }
+    }
+
+    #[test]
+    fn no_entry_lives_longer_than_its_timeout() {
+        for (timeout, left, after) in [(500, 400, 500), (500, 500, 500), (500, 2000, 2000)] {
+            let mut entry = Element { timeout_ms: Some(timeout), expiration_ms: Some(left), ..Element::default() };
+            be_consistent(&mut entry);
+            assert_eq!((entry.timeout_ms, entry.expiration_ms), (Some(after), Some(left)));
         }
     }
 }

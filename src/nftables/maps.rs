@@ -76,6 +76,11 @@ pub fn is_of_one_port(map: Map) -> bool {
 /// What the kernel lets an affinity map hold that was made without a size.
 pub const AFFINITY_CLIENTS: u32 = 65_535;
 
+/// How many clients an affinity map holds that was made with this size, or without one.
+pub fn affinity_size(declared: Option<u32>) -> u32 {
+    declared.unwrap_or(AFFINITY_CLIENTS)
+}
+
 /// Whether the elements of the map count what they match. They all do, so that the map is declared so: nft 1.0.6 does
 /// not load counters into one that is not.
 pub fn counts(map: Map) -> bool {

@@ -1,4 +1,4 @@
-//! The kernel's tables as a [`State`], and what is wrong with them.
+//! The kernel's tables as a [`State`], and what is wrong with them: what a restart adopts (row D6).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -302,7 +302,7 @@ impl Structure {
 
     /// The Service ports in use whose affinity maps hold another number of clients than the plan says.
     fn affinity_of_other_size(&self, node: &NodePlan, tables: &Tables) -> BTreeSet<AffinityId> {
-        let declared = |size: Option<u32>| size.unwrap_or(maps::AFFINITY_CLIENTS);
+        let declared = maps::affinity_size;
         let differs = |id: AffinityId| {
             let size = self.maps.get(&Map::Affinity(id));
             size.is_some_and(|size| declared(*size) != declared(node.affinity_clients))

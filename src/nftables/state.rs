@@ -1,4 +1,4 @@
-//! What the kernel's tables hold, and how a change of the plan changes them.
+//! What the kernel's tables hold, and how a change of the plan changes them: by what changed, and no more (rows J3, J7).
 //!
 //! The state is the plan as it was last programmed, with what several Service ports share counted. Everything else
 //! (elements, rules) follows from it, so that it is small: a plan's worth of memory, not a copy of the kernel's.
@@ -188,7 +188,7 @@ impl State {
         draft.finish()
     }
 
-    /// The transaction that deletes the chains and maps that nothing uses any more.
+    /// The transaction that deletes the chains and maps that nothing uses any more (row J8).
     ///
     /// They stay for a while first: the next Service of the same shape finds them, and a kernel before 6.2 may count
     /// the references that the last transaction dropped until its clean-up has run.
@@ -413,14 +413,18 @@ impl Tables {
     }
 
     /// Rewrites those chains of a Service port that say something else now. Where its timeout was edited, what was learned
-    /// lives for as long as it would if it had been learned under the new one (behaviour row D8).
+    /// lives for as long as it would if it had been learned under the new one (behaviour row D8); but maps that may hold
+    /// very many clients are not read for that. Nor is one whose former timeout nobody knows: the Service port was found
+    /// without endpoints, so that what its clients remember leads nowhere.
     fn change_affinity(&mut self, id: AffinityId, rules: AffinityRules, writer: &Chains<'_>, draft: &mut Draft) {
         let Some(affinity) = self.affinity.get_mut(&id) else { return };
         let before = std::mem::replace(&mut affinity.rules, rules);
         if before == rules {
             return;
         }
-        if before.seconds != rules.seconds && affinity.maps.contains(&Map::Affinity(id)) {
+        let is_edited = before.seconds != 0 && before.seconds != rules.seconds;
+        let is_readable = maps::affinity_size(writer.node.affinity_clients) <= maps::AFFINITY_CLIENTS;
+        if is_edited && is_readable && affinity.maps.contains(&Map::Affinity(id)) {
             draft.retime(writer.family, Map::Affinity(id), rules.seconds);
         }
         for &chain in self.chains.keys().filter(|chain| matches!(chain, Chain::Sticky(of, _) if *of == id)) {

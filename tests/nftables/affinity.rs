@@ -2,6 +2,7 @@
 
 use svcmap::netlink::model::{Bytes, Data, Element, Op, SetRef};
 use svcmap::netlink::{CodecKind, CommitError, Connection};
+use svcmap::nftables::maps::AFFINITY_CLIENTS;
 use svcmap::nftables::program::Programmer;
 use svcmap::nftables::rule::nf_family;
 use svcmap::objects::Family;
@@ -65,6 +66,41 @@ netns_test! {
 }
 
 netns_test! {
+    /// Row D8 after a restart: the former timeout is known where there are endpoints. Where there are none, what clients
+    /// remember leads nowhere, and they are not looked for.
+    fn another_timeout_after_a_restart_is_one_of_clients_that_lead_somewhere() {
+        let (node, ports) = whole(None);
+        apply((node.clone(), ports.clone()));
+        let mut connection = Connection::open(CodecKind::Native).unwrap();
+        let of = map(&mut connection);
+        learn(&mut connection, &of, 0..10).unwrap();
+        let with = |seconds: u32, empty: bool| {
+            let edit = |mut port: PortPlan| {
+                port.affinity = port.affinity.map(|_| seconds);
+                if empty {
+                    port.cluster.clear();
+                    port.local.clear();
+                }
+                port
+            };
+            ports.iter().cloned().map(edit).collect::<Vec<_>>()
+        };
+        let mut timeouts = || {
+            let found = connection.elements(&of).unwrap();
+            found.iter().filter_map(|entry| entry.timeout_ms).collect::<Vec<_>>()
+        };
+        let restart = || Programmer::open(CodecKind::Native).unwrap();
+        restart().replace(node.clone(), with(600, false)).unwrap();
+        assert_eq!(timeouts(), [600_000; 10]);
+        restart().replace(node.clone(), with(600, true)).unwrap();
+        let mut programmer = restart();
+        programmer.replace(node.clone(), with(900, true)).unwrap();
+        let applied = programmer.replace(node, with(900, false)).unwrap();
+        assert_eq!(timeouts(), [600_000; 10], "{applied:?}");
+    }
+}
+
+netns_test! {
     fn maps_hold_as_many_clients_as_asked() {
         apply(whole(None));
         let mut connection = Connection::open(CodecKind::Native).unwrap();
@@ -107,7 +143,7 @@ netns_test! {
 }
 
 netns_test! {
-    /// `SVCMAP_CLIENTS` is how many, a million without it.
+    /// Rows D4 and D8. `SVCMAP_CLIENTS` is how many, a million without it.
     fn a_million_clients_are_forgotten_with_one_element() {
         let clients: u32 = std::env::var("SVCMAP_CLIENTS").map_or(1_000_000, |text| text.parse().unwrap());
         let (node, ports) = whole(Some(clients));
@@ -135,7 +171,19 @@ netns_test! {
         let members = nft(&["list", "map", "ip", "svcmap", &of.name.replace("affinity-", "members-cluster-")], "");
         assert!(!members.contains("7300:1 :"), "the number that clients have leads somewhere: {members}");
 
+        // another timeout is one of new connections, and nobody is looked for either
+        let edited = PortPlan { affinity: Some(600), ..sticky.clone() };
+        let change = PlanChange { changed: vec![edited.clone()], ..PlanChange::default() };
+        let applied = programmer.change(change).unwrap();
+        if clients > AFFINITY_CLIENTS {
+            let few = applied.added + applied.deleted == 0 && applied.bytes < 20_000;
+            assert!(few && applied.transactions == 1, "what a few rules take: {applied:?}");
+        }
+        let rules = nft(&["list", "chain", "ip", "svcmap", &of.name.replace("affinity-", "sticky-pick-")], "");
+        assert!(rules.contains("timeout 10m") && !rules.contains("timeout 3h"), "{rules}");
+
         // whoever comes after it does not have to read them
+        let ports = ports.into_iter().map(|port| if port.id == edited.id { edited.clone() } else { port }).collect();
         let mut restarted = Programmer::open(CodecKind::Native).unwrap();
         assert_eq!(restarted.replace(node, ports).unwrap().bytes, 0);
     }
