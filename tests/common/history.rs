@@ -51,12 +51,22 @@ fn port() -> impl Strategy<Value = ServicePort> {
     )
 }
 
+/// The annotation that says what becomes of connections without endpoints; most have none.
+fn pass() -> impl Strategy<Value = Option<bool>> {
+    select(vec![None, None, None, Some(true), Some(false)])
+}
+
+/// Seconds, of which the first are most often those of an edited Service before, too.
+fn affinity() -> impl Strategy<Value = u32> {
+    select(vec![10_800, 10_800, 3_600, 86_400])
+}
+
 fn service() -> impl Strategy<Value = Service> {
     let addresses = (some(&VIPS, 2), some(&VIPS, 2), some(&VIPS, 2), some(&RANGES, 2));
-    let rest = (vec(port(), 0..4), policy(), policy(), option::of(1..3i64), 0..12u8, option::of(Just(10_800)));
+    let rest = (vec(port(), 0..4), policy(), policy(), option::of(1..3i64), 0..12u8, option::of(affinity()), pass());
     (select(&SERVICES[..]), addresses, rest).prop_map(|(name, addresses, rest)| {
         let (cluster_ips, external_ips, load_balancer_ips, source_ranges) = addresses;
-        let (ports, internal_policy, external_policy, created, oddity, affinity) = rest;
+        let (ports, internal_policy, external_policy, created, oddity, affinity, pass) = rest;
         Service {
             key: ServiceKey::new("ns", name),
             created,
@@ -73,7 +83,7 @@ fn service() -> impl Strategy<Value = Service> {
             health_check_node_port: 0,
             selector: Vec::new(),
             publish_not_ready: false,
-            pass_without_endpoints: None,
+            pass_without_endpoints: pass,
         }
     })
 }
@@ -114,11 +124,13 @@ fn slice() -> impl Strategy<Value = EndpointSlice> {
 }
 
 fn node() -> impl Strategy<Value = Node> {
-    (select(vec!["n1", "n2"]), option::of(select(vec!["a", "b"])), select(vec!["192.168.0.2", "192.168.7.2"])).prop_map(
-        |(name, zone, address)| Node {
+    let address = select(vec!["192.168.0.2", "192.168.7.2", "2001:db8::7"]);
+    let pods = some(&["10.0.1.0/24", "fd00:10:1::/64"], 2);
+    (select(vec!["n1", "n2"]), option::of(select(vec!["a", "b"])), address, pods).prop_map(
+        |(name, zone, address, pod_cidrs)| Node {
             name: name.into(),
             addresses: vec![address.parse().unwrap()],
-            pod_cidrs: Vec::new(),
+            pod_cidrs,
             zone: zone.map(Into::into),
             leaving: false,
         },
@@ -147,7 +159,7 @@ pub enum Edit {
     Slice(EndpointSlice, usize, Index),
 }
 
-const SERVICE_EDITS: usize = 12;
+const SERVICE_EDITS: usize = 13;
 const SLICE_EDITS: usize = 8;
 
 impl Edit {
@@ -166,6 +178,7 @@ impl Edit {
             8 => service.ports = donor.ports,
             9 => service.ports.extend(donor.ports.into_iter().take(1)),
             10 => drop(service.ports.pop()),
+            11 => service.pass_without_endpoints = donor.pass_without_endpoints,
             _ => service.ports.iter_mut().for_each(|port| port.protocol = other_protocol(port.protocol)),
         }
         Some(service)

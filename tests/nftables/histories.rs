@@ -27,7 +27,7 @@ use super::seen::{Place, Seen, without_slots};
 use super::support::sorted;
 use crate::common::cases::{Given, NodeSettings, Stack, manifests, snapshot};
 use crate::common::history::{self, Model};
-use svcmap::config::ProxyConfig;
+use svcmap::config::{DetectLocal, NodePortAddresses, ProxyConfig};
 use svcmap::lab::Namespace;
 use svcmap::netlink::model::{Bytes, Data, Element, NfFamily, Op, Set, SetRef, set_flags};
 use svcmap::netlink::{CodecKind, Connection};
@@ -43,13 +43,33 @@ use svcmap::tracker::Tracker;
 const STEPS: usize = 3000;
 const LONGEST: usize = 80;
 
-/// The configurations that a proxy may be started with.
-fn settings() -> [ProxyConfig; 3] {
-    let config = history::config();
-    [
-        config.clone(),
-        ProxyConfig { masquerade_all: true, ..config.clone() },
-        ProxyConfig { masquerade_bit: 3, cluster_cidrs: Vec::new(), ..config },
+/// The configurations that a proxy may be started with: the first is the one that it begins with.
+fn settings() -> Vec<ProxyConfig> {
+    let config = history::config;
+    let networks = |texts: &[&str]| {
+        NodePortAddresses::Networks(texts.iter().map(|text| text.parse().expect("a prefix")).collect())
+    };
+    vec![
+        config(),
+        ProxyConfig { masquerade_all: true, ..config() },
+        ProxyConfig { masquerade_bit: 3, cluster_cidrs: Vec::new(), ..config() },
+        ProxyConfig { counters: true, ..config() },
+        ProxyConfig { counters: true, localhost_node_ports: true, ..config() },
+        ProxyConfig { affinity_clients: Some(1000), ..config() },
+        ProxyConfig { affinity_clients: Some(100_000), pass_without_endpoints: true, ..config() },
+        ProxyConfig { localhost_node_ports: true, ..config() },
+        ProxyConfig { pass_without_endpoints: true, ..config() },
+        ProxyConfig { node_port_addresses: networks(&["192.168.7.0/24", "fd00::/16"]), ..config() },
+        ProxyConfig { node_port_addresses: networks(&["0.0.0.0/0", "127.0.0.0/8"]), ..config() },
+        ProxyConfig { detect_local: DetectLocal::BridgeInterface("pod0".into()), ..config() },
+        ProxyConfig { detect_local: DetectLocal::InterfaceNamePrefix("pod".into()), counters: true, ..config() },
+        ProxyConfig { detect_local: DetectLocal::NodeCidr, ..config() },
+        // pods are told in one family alone, and the node has addresses in one alone
+        ProxyConfig {
+            cluster_cidrs: config().cluster_cidrs[..1].to_vec(),
+            node_ips: config().node_ips[..1].to_vec(),
+            ..config()
+        },
     ]
 }
 
