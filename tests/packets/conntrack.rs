@@ -183,7 +183,7 @@ pub fn stage(lab: &mut Lab, stack: Stack) -> Result<(Scene<'_>, Vec<Server>)> {
     Ok((scene, servers))
 }
 
-fn endpoint(scene: &Scene, number: u8, port: u16) -> SocketAddr {
+pub fn endpoint(scene: &Scene, number: u8, port: u16) -> SocketAddr {
     target(&format!("10.180.0.{number}"), port, scene.family())
 }
 
@@ -444,7 +444,7 @@ fn tcp(lab: &mut Lab, stack: Stack) -> Result<()> {
 }
 
 /// A connection on which nothing was sent yet.
-fn connect(lab: &Lab, from: IpAddr, to: SocketAddr) -> Result<TcpStream> {
+pub fn connect(lab: &Lab, from: IpAddr, to: SocketAddr) -> Result<TcpStream> {
     lab.home(from).run(|| {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
         socket.bind(&SocketAddr::new(from, 0).into())?;

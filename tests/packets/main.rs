@@ -18,6 +18,7 @@ mod foreign;
 mod ground;
 mod healing;
 mod iptables;
+mod keep_sending;
 mod localhost;
 mod proxy;
 mod random;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
     trials.extend(commands::trials());
     trials.extend(counters::trials());
     trials.extend(iptables::trials());
+    trials.extend(keep_sending::trials());
     trials.extend(localhost::trials());
     trials.extend(top::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
