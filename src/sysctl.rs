@@ -62,6 +62,7 @@ pub fn settings(configuration: &KubeProxyConfiguration, processors: usize) -> Ve
     time("proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait", conntrack.tcp_close_wait_timeout);
     time("proc/sys/net/netfilter/nf_conntrack_udp_timeout", conntrack.udp_timeout);
     time("proc/sys/net/netfilter/nf_conntrack_udp_timeout_stream", conntrack.udp_stream_timeout);
+    // in place of a rule that drops what connection tracking takes for invalid (row H9)
     if conntrack.tcp_be_liberal {
         settings.push(set("proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal", 1));
     }

@@ -1,6 +1,7 @@
 //! What a change costs, counted in elements sent: the size of the change, and never of the cluster.
 
 use svcmap::config::ProxyConfig;
+use svcmap::netlink::model::{NfFamily, Op};
 use svcmap::nftables::state::State;
 use svcmap::nftables::transaction::Transaction;
 use svcmap::objects::{EndpointSlice, Service};
@@ -206,9 +207,37 @@ fn a_dual_stack_change_is_one_transaction() {
         .ops
         .iter()
         .map(|op| match op {
-            svcmap::netlink::model::Op::DeleteElements { set, .. } => set.family,
+            Op::DeleteElements { set, .. } => set.family,
             other => panic!("{other:?}"),
         })
         .collect();
     assert_eq!(families.len(), 2);
+}
+
+/// Case S14.
+#[test]
+fn other_service_cidrs_touch_one_set_of_their_family() {
+    let options = Options { family: Families::Dual, ..options(SMALL) };
+    let mut cluster = Cluster::new(&options, |_, _| ());
+    let ranges = |texts: &[&str]| Change::ServiceCidrs(texts.iter().map(|text| text.parse().unwrap()).collect());
+    cluster.tracker.apply(ranges(&["172.30.0.0/16", "fd00:5c::/108"]));
+    cluster.take();
+    cluster.tracker.apply(ranges(&["172.30.0.0/16", "172.31.0.0/16", "fd00:5c::/108"]));
+    let sets: Vec<String> = cluster
+        .take()
+        .ops
+        .iter()
+        .map(|op| match op {
+            Op::FlushSet(set) | Op::AddElements { set, .. } | Op::DeleteElements { set, .. } => {
+                format!("{:?} {}", set.family, set.name)
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!(
+        !sets.is_empty() && sets.iter().all(|set| *set == format!("{:?} service-cidrs", NfFamily::IPV4)),
+        "{sets:?}"
+    );
+    // which is in force with the change: no later sync is needed
+    assert!(cluster.take().is_empty());
 }

@@ -7,11 +7,10 @@ use std::net::IpAddr;
 use common::cases::{Case, Changes, Cost, Home, Look, NAMESPACE, NODE_IPS, Outcome, Stack, address};
 use common::interpreter::{Packet, outcome};
 use svcmap::netlink::model::Op;
-use svcmap::nftables::names::AffinityId;
 use svcmap::nftables::state::State;
 use svcmap::nftables::transaction::Transaction;
 use svcmap::objects::{Family, Protocol, ServiceKey};
-use svcmap::plan::{Plan, PlanChange, PortName};
+use svcmap::plan::{Plan, PlanChange};
 use svcmap::tracker::Tracker;
 
 /// A node that has been brought to the last step of a case.
@@ -83,6 +82,15 @@ fn failures(case: &Case, stack: Stack) -> Vec<String> {
             }
             failures
         }
+        Look::Stranded(expect) => {
+            let seen = stack.families().iter().map(|family| (*family, world.tracker.stranded(*family)));
+            let wrong = seen.filter(|(_, seen)| *seen != expect);
+            wrong.map(|(family, seen)| format!("{family}: expected {expect:?}, seen {seen:?}")).collect()
+        }
+        Look::Restored => {
+            let [first, last] = first_and_restored(case, stack);
+            if first == last { Vec::new() } else { vec![format!("expected\n{first}\nseen\n{last}")] }
+        }
         Look::Cost { collected, expect } => {
             let seen = cost(case, stack, collected);
             if seen == expect { Vec::new() } else { vec![format!("expected {expect:?}, seen {seen:?}")] }
@@ -117,6 +125,22 @@ fn cost(case: &Case, stack: Stack, collected: bool) -> Option<Cost> {
     let other = last.ops.iter().filter(|op| !elements(op)).count();
     let cost = Cost { added: last.elements_added(), deleted: last.elements_deleted(), other };
     (!last.is_empty()).then_some(cost)
+}
+
+/// What is programmed after the first step, and after the last one where whatever nothing leads to was deleted before it.
+fn first_and_restored(case: &Case, stack: Stack) -> [String; 2] {
+    let (mut tracker, mut state) = (Tracker::new(case.config(stack)), State::default());
+    let states = (0..case.steps.len()).map(|step| {
+        state.collect();
+        tracker.replace(case.snapshot(step, stack));
+        state.advance(tracker.take().0);
+        let mut text = Vec::new();
+        svcmap::nftables::text::write(&state, &mut text).expect("memory");
+        String::from_utf8(text).expect("text")
+    });
+    let mut states: Vec<String> = states.collect();
+    let last = states.pop().expect("a step");
+    [states.swap_remove(0), last]
 }
 
 #[test]
@@ -162,36 +186,4 @@ fn a_wrong_expectation_is_seen() {
     assert!(
         matches!(&twins[1].expect, Outcome::Endpoints(e) if e.contains_key(&"[fd00:5c::ab4:1]:8080".parse().unwrap()))
     );
-}
-
-/// Section 15: how Service ports are called in the ruleset.
-#[test]
-fn every_name_is_the_one_of_its_row() {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/cases/15-names.names");
-    let text = std::fs::read_to_string(path).unwrap();
-    let whole = |text: &str| {
-        let words = text.split_inclusive(['/', ':', '~']);
-        let word = |word: &str| {
-            let (name, end) = word.split_at(word.trim_end_matches(['/', ':', '~']).len());
-            let name = match name.split_once('*') {
-                Some((letter, times)) => letter.repeat(times.parse().unwrap()),
-                None => name.to_owned(),
-            };
-            name + end
-        };
-        words.map(word).collect::<String>()
-    };
-    let mut names = std::collections::BTreeSet::new();
-    for row in text.lines().filter(|line| line.contains('|') && !line.starts_with("id ")) {
-        let columns: Vec<&str> = row.split('|').map(str::trim).collect();
-        let [_, namespace, service, port, protocol, comment, id] = columns[..] else {
-            panic!("seven columns in {row:?}")
-        };
-        let name = PortName::new(&ServiceKey::new(&whole(namespace), &whole(service)), &whole(port));
-        assert_eq!(name.as_str(), whole(comment), "{row}");
-        let protocol = Protocol::from_kubernetes(protocol).expect("a protocol");
-        assert_eq!(AffinityId::new(&name, protocol).to_string(), id, "{row}");
-        assert!(names.insert(id.to_owned()), "{row}: the id is another row's, too");
-    }
-    assert!(names.len() > 5, "only {} rows were found", names.len());
 }

@@ -39,8 +39,8 @@ fn every_case_holds_in_the_rules() {
         for stack in Stack::ALL {
             let world = World::of(&case, stack);
             let failures: Vec<String> = match case.look(stack) {
-                Look::Change(..) | Look::Cost { .. } => {
-                    panic!("{}: a change is no connection, and the row has to say so", case.id)
+                Look::Change(..) | Look::Cost { .. } | Look::Stranded(_) | Look::Restored => {
+                    panic!("{}: this is no connection, and the row has to say so", case.id)
                 }
                 Look::Nothing => world.state.ports().map(|port| format!("{:?} is programmed", port.id)).collect(),
                 Look::Flows(flows) => {

@@ -100,6 +100,7 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
                 .into(),
         ));
     }
+    // row J13
     if args.init_only {
         set_up_host(&configuration);
         return Ok(ExitCode::SUCCESS);

@@ -58,6 +58,7 @@ const FIELDS: [(&str, Treatment); 48] = [
     ("iptables.minSyncPeriod", Carried),
     ("iptables.localhostNodePorts", Told("node ports are served on 127.0.0.1 with --localhost-nodeports only")),
     (
+        // row E11
         "iptables.snatNodeInternalIP",
         Told("what is masqueraded leaves with the address of the interface that it leaves by"),
     ),

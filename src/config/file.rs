@@ -138,7 +138,7 @@ group! {
         oom_score_adj: i32 = -999,
         /// What is set in the kernel's connection tracking.
         conntrack: Conntrack = Conntrack::default(),
-        /// How often everything is read anew from the API server.
+        /// How often everything is read anew from the API server (row J2).
         config_sync_period: GoDuration = GoDuration::seconds(15 * 60),
         /// Nothing any more.
         port_range: String = String::new(),

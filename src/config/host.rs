@@ -19,7 +19,7 @@ pub fn name() -> io::Result<String> {
 
 /// The unicast addresses of the current network namespace that others can reach: those of interfaces that are up,
 /// without loopback and link-local ones. In each family, the one that the default route leaves from comes first, and
-/// those that somebody put on the loopback interface come last.
+/// those that somebody put on the loopback interface come last. Read once, where no Node object tells them (row F5).
 pub fn addresses() -> io::Result<Vec<IpAddr>> {
     let mut addresses = Vec::new();
     for interface in nix::ifaddrs::getifaddrs()? {

@@ -159,6 +159,7 @@ impl Checks {
         network
     }
 
+    /// One prefix of a family at most (row E12).
     fn cluster_cidrs(&mut self, text: &str) -> Vec<IpNet> {
         let mut networks: Vec<IpNet> = Vec::new();
         for part in text.split(',').filter(|_| !text.trim().is_empty()) {
@@ -201,6 +202,7 @@ impl Checks {
         self.require(plain && name.len() <= INTERFACE_NAME, field, || format!("{name:?} is not a name of interfaces"));
     }
 
+    /// `primary` stands alone (row F2).
     fn node_port_addresses(&mut self, listed: &[String]) -> NodePortAddresses {
         const PRIMARY: &str = "primary";
         if listed.iter().any(|text| text == PRIMARY) {

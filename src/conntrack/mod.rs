@@ -1,6 +1,6 @@
 //! Connection tracking: flows that outlive the way they were sent (behaviour section H).
 //!
-//! A UDP client that keeps its port is sent where its first packet went for as long as it sends: to an endpoint that
+//! A UDP client that keeps its port is sent where its first packet went for as long as it sends (row C16): to an endpoint that
 //! is gone, or nowhere, where there was no Service yet. So after every committed change the flows that have no business
 //! where they go are deleted, and the next packet of each is sent anew. TCP and SCTP notice by themselves, and are
 //! never touched (row H7).

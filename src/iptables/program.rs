@@ -1,7 +1,7 @@
 //! Keeps the kernel in step with the plan by `iptables-restore`.
 //!
 //! The rules are loaded next to those of others, and after that only what differs: the chains of all Services together, and
-//! those of the Services that changed. What is in the kernel already is not understood, only replaced.
+//! those of the Services that changed (row J4). What is in the kernel already is not understood, only replaced.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

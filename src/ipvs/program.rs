@@ -1,7 +1,7 @@
 //! Keeps the kernel in step with the plan: virtual servers and addresses by netlink, sets and rules by the programs that
 //! kube-proxy uses, too.
 //!
-//! The whole is worked out anew for each change, and what differs is sent, in an order in which nothing is missing that
+//! The whole is worked out anew for each change (row J5), and what differs is sent, in an order in which nothing is missing that
 //! somebody looks up: sets, rules, addresses, virtual servers.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Connection tracking over netlink: UDP flows are looked at one by one, and some of them deleted.
+//! Connection tracking over netlink: UDP flows are looked at one by one, and some of them deleted (row H2).
 //!
 //! Nothing is kept of a flow that stays, so that a table of a million takes no more memory than one of ten.
 

@@ -139,6 +139,7 @@ impl Chains<'_> {
         }
     }
 
+    /// Node ports answer on addresses that are local and not loopback (row F4).
     fn dispatch(&self) -> Vec<RuleBuilder> {
         let node_port = || {
             let on_node = self.rule().destination_in(Map::NodePortIps).destination_not_loopback();

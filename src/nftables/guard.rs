@@ -1,4 +1,4 @@
-//! Notices when somebody else changes svcmap's tables.
+//! Notices when somebody else changes svcmap's tables (row J6).
 
 use std::fmt;
 use std::io;

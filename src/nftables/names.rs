@@ -12,10 +12,11 @@ use sha2::{Digest, Sha256};
 use crate::objects::Protocol;
 use crate::plan::{PoolKind, PortName};
 
-/// The table's name, in both families.
+/// The table's name, in both families. It is nobody else's (row G7).
 pub const TABLE: &str = "svcmap";
 
-/// Identifies a Service port with session affinity in the names of its chains and maps: a hash of its name and protocol.
+/// Identifies a Service port with session affinity in the names of its chains and maps: a hash of its name and protocol,
+/// which is what clients are remembered for (row D1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AffinityId(u64);
 
@@ -247,7 +248,8 @@ pub enum Side {
     NodePort,
 }
 
-/// How the clients of a Service port with session affinity are told apart before they get the endpoint they had.
+/// How the clients of a Service port with session affinity are told apart before they get the endpoint they had. No others
+/// have chains of their own (row D10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stickiness {
     /// Draws the number of an endpoint of this pool. A chain of its own: rules that look the clients up cost the kernel a

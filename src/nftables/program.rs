@@ -163,7 +163,7 @@ impl Programmer {
         self.kept = ports;
     }
 
-    /// Whether nobody but this programmer has changed any rules, in whichever table, since it last read them.
+    /// Whether nobody but this programmer has changed any rules, in whichever table, since it last read them (row J6).
     ///
     /// # Errors
     /// Those of reading.
@@ -183,7 +183,7 @@ impl Programmer {
         std::mem::take(&mut self.found)
     }
 
-    /// Whether the kernel lets itself be asked.
+    /// Whether the kernel lets itself be asked. No version is: what it cannot do it refuses (row G8).
     ///
     /// # Errors
     /// Those of reading: without CAP_NET_ADMIN nothing can be.

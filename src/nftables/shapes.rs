@@ -1,4 +1,4 @@
-//! How many endpoints the shared picking chains are made for.
+//! How many endpoints the shared picking chains are made for, so that each has the same chance (row C15).
 //!
 //! A chain that picks one of N endpoints is shared by all Services with N endpoints. Making one costs the kernel a
 //! walk over the whole `endpoints` map, so there must not be too many: up to 64 every number has its chain, above that

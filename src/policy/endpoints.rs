@@ -57,8 +57,8 @@ pub fn pools(
 
 /// The endpoints of a Service port in one family, each address and port once, sorted by them.
 ///
-/// A slice's port belongs to the Service port of the same name and protocol (row A6). An endpoint is local if it
-/// names this node (row A10).
+/// A slice's port belongs to the Service port of the same name and protocol (row A6), and its number is where connections
+/// go, which may be another one in each slice (row B6). An endpoint is local if it names this node (row A10).
 pub fn candidates<'a>(
     context: &Context,
     service: &Service,
@@ -142,7 +142,8 @@ enum Topology {
 
 impl Topology {
     /// Hints for nodes decide where every ready endpoint has one and one of them is this node; else hints for zones
-    /// where the same holds for this node's zone; else none do. Endpoints that are not ready have no say.
+    /// where the same holds for this node's zone; else none do. Endpoints that are not ready have no say, and neither have
+    /// annotations or `trafficDistribution`: those are for whoever writes the hints (row C10).
     fn of(context: &Context, candidates: &[Candidate<'_>]) -> Topology {
         let decides = |kind: Topology| {
             let mut ready = candidates.iter().filter(|c| c.conditions.ready);

@@ -2,6 +2,7 @@
 //!
 //! A file per section of the rules: [`selection`] (rows A), [`frontends`] (B), [`endpoints`] (C), [`masquerade`] (E),
 //! [`source_ranges`] (F7–F10), [`node`] (E9, E12, F1–F5), [`flows`] (H3–H5). The rows are named where they are decided.
+//! No rule opens a socket for a node port (row F11) or accepts anything on behalf of a host's firewall (row F12).
 
 pub mod context;
 pub mod endpoints;
@@ -22,7 +23,7 @@ use crate::plan::{Claim, Frontend, FrontendAddress, PoolKind, PortId, PortName, 
 
 use endpoints::Pools;
 
-/// What a Service does on this node: one plan per port and family that has an address.
+/// What a Service does on this node: one plan per port and family that has an address, each family by itself (row B10).
 ///
 /// `slices` may be in any order and may hold slices of other Services and families, which do not count. Where an
 /// endpoint stands in more than one of them in the same state, the first one is used.

@@ -38,7 +38,7 @@ pub fn plan(config: &ProxyConfig, node: Option<&Node>, service_cidrs: &[IpNet]) 
 
 /// The node's own address of each family: `bindAddress`, else the first that its Node object lists, else the first of the
 /// configuration.
-/// Loopback addresses do not count (row F2).
+/// Loopback addresses do not count (row F2), and bindAddress goes before all (row J10).
 fn primary_addresses(config: &ProxyConfig, node: Option<&Node>) -> Vec<IpAddr> {
     let listed = node.map_or(&[][..], |node| &node.addresses);
     let known = if listed.is_empty() { &config.node_ips } else { listed };

@@ -48,7 +48,8 @@ fn mirror(object: &Endpoints) -> Vec<EndpointSlice> {
 }
 
 /// The endpoints of a Service from the Pods that its selector matches: a slice for each family and each set of
-/// ports, since a named target port can have another number, or none, in every Pod.
+/// ports, since a named target port can have another number, or none, in every Pod. Where the Service publishes Pods that
+/// are not ready, all are ready (row C7).
 fn select<'p>(service: &'p Service, pods: &PodIndex<'p>) -> Vec<EndpointSlice> {
     let mut slices = Slices::new(&service.key, "pods");
     for pod in pods.matching(service) {

@@ -1,4 +1,4 @@
-//! Service ports that the kernel refuses: they must not keep the others from being served. Each family is by itself
+//! Service ports that the kernel refuses (row J9): they must not keep the others from being served. Each family is by itself
 //! (behaviour row B10).
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! The kernel parameter without which node ports do not answer on 127.0.0.1.
+//! The kernel parameter without which node ports do not answer on 127.0.0.1 (row F6).
 
 use std::io;
 

@@ -221,7 +221,7 @@ impl Runner {
         false
     }
 
-    /// Has the tables looked at. Where others go on changing them, that is not done all the time.
+    /// Has the tables looked at (row J6). Where others go on changing them, that is not done all the time.
     fn suspect(&mut self, intrusion: &Intrusion) {
         match intrusion {
             Intrusion::Unknown => info!("{intrusion}"),
@@ -290,6 +290,7 @@ impl Runner {
         !untouched || !self.aside.held().is_empty()
     }
 
+    /// Sends what changed, or whatever differs from what the kernel holds (rows J3, J9).
     fn sync(&mut self, full: bool) {
         let started = Instant::now();
         let (change, warnings) = self.tracker.take();
@@ -383,6 +384,7 @@ impl Runner {
             .iter()
             .for_each(|id| info!("Service {}: the kernel takes it now, {}", id.name, id.family));
         let now = SystemTime::now();
+        // row J16
         let triggered = std::mem::take(&mut self.triggered);
         triggered.iter().for_each(|event| self.stats.programming.observe(*event, now));
         self.observer.programmed(&triggered, now);

@@ -1,4 +1,4 @@
-//! Events become objects of the cluster: `events.k8s.io/v1`.
+//! Events become objects of the cluster (row J15): `events.k8s.io/v1`.
 //!
 //! Written with the client that watches, so that they go where that goes: to the server that answers, with the credentials of
 //! the day. The recorder of `kube-runtime` would know nothing of either.

@@ -244,6 +244,7 @@ fn ports(list: &Field, kind: ServiceType) -> Vec<ServicePort> {
     ports
 }
 
+/// A node port is one of its own for each protocol, 0 is none, and type ClusterIP has none (row B4).
 fn service_port(field: &Field, kind: ServiceType) -> Option<ServicePort> {
     let number = field.get("port");
     if number.is_absent() {

@@ -11,7 +11,8 @@ use super::{Interner, Object, tight};
 const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 
-/// Reads an EndpointSlice. One that belongs to no Service is nothing (row A4).
+/// Reads an EndpointSlice. One that belongs to no Service is nothing (row A4), and neither is one for somebody else (row
+/// A3) or with names in place of addresses (row A5).
 pub fn convert(root: &Field, meta: &Meta, interner: &mut Interner) -> Option<Object> {
     let service = meta::label(root, SERVICE_NAME_LABEL).filter(|name| !name.is_empty())?;
     let elsewhere = Object::SliceElsewhere(ServiceKey::new(&meta.namespace, service));
@@ -55,6 +56,7 @@ fn slice_port(field: &Field) -> Option<SlicePort> {
     Some(SlicePort { name: name.port_name()?, protocol: field.get("protocol").protocol()?, port: number.port()? })
 }
 
+/// The first address counts (row A8); what is not said of the conditions has its default (row A7).
 fn endpoint(field: &Field, family: Family, interner: &mut Interner) -> Option<Endpoint> {
     let addresses = field.get("addresses");
     let Some(first) = addresses.items().next() else {

@@ -12,7 +12,7 @@ use svcmap::source::Snapshot;
 
 use super::flow::Target;
 use super::stack::address;
-use super::{Given, NodeSettings, Stack, Table, exclusions, manifests, snapshot};
+use super::{Given, NodeSettings, Stack, Table, manifests, snapshot};
 
 /// One row of `11-affinity.clients`.
 #[derive(Clone, Debug)]
@@ -122,7 +122,7 @@ impl Sticky {
                 endpoints => Expect::Among(endpoints.split_whitespace().map(str::to_owned).collect()),
             },
             node: NodeSettings::parse(node),
-            excluded: exclusions(not_in),
+            excluded: table.exclusions(not_in),
         }
     }
 

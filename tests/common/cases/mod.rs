@@ -15,6 +15,7 @@ use std::sync::Arc;
 use serde_json::json;
 use svcmap::config::ProxyConfig;
 use svcmap::source::Snapshot;
+use svcmap::tracker::Stranded;
 
 pub use clients::{Clients, Expect, Round, Sticky, destination, endpoint_ips};
 pub use flow::{Changes, Client, Flow, Outcome};
@@ -44,6 +45,8 @@ enum What {
     Nothing,
     Change { expect: String },
     Cost { collected: bool, expect: String },
+    Stranded { expect: String },
+    Restored,
 }
 
 /// What is looked at after the last step, in one stack.
@@ -62,6 +65,10 @@ pub enum Look {
         /// What is expected; nothing where nothing at all is to be sent.
         expect: Option<Cost>,
     },
+    /// How many Services have endpoints and none of them here, by internal and by external policy.
+    Stranded(Stranded),
+    /// That the last step makes of what is left, once it is collected, what the first one made.
+    Restored,
 }
 
 /// What is sent.
@@ -148,6 +155,8 @@ impl Case {
             What::Cost { collected, expect } => {
                 Look::Cost { collected: *collected, expect: Cost::parse(expect, stack.families().len()) }
             }
+            What::Stranded { expect } => Look::Stranded(stranded(expect)),
+            What::Restored => Look::Restored,
             What::Change { expect } => Look::Change(Changes::parse(expect), local_counts(expect)),
             What::Flows { text, expect } => {
                 let families = stack.families().iter();
@@ -171,6 +180,17 @@ pub fn snapshot(manifests: &str) -> Snapshot {
     svcmap::source::load(&[file.path().to_owned()]).expect("manifests").snapshot
 }
 
+/// Reads `internal=1 external=0`.
+fn stranded(expect: &str) -> Stranded {
+    let words: Vec<(&str, usize)> = expect
+        .split_whitespace()
+        .filter_map(|word| word.split_once('='))
+        .map(|(policy, count)| (policy, count.parse().expect("a count")))
+        .collect();
+    let [("internal", internal), ("external", external)] = words[..] else { panic!("{expect:?} is no such count") };
+    Stranded { internal, external }
+}
+
 fn local_counts(expect: &str) -> BTreeMap<String, usize> {
     let counts = expect.split_whitespace().filter_map(|word| word.strip_prefix("local:")?.split_once('='));
     counts.map(|(service, count)| (service.to_owned(), count.parse().expect("a count"))).collect()
@@ -180,12 +200,14 @@ fn local_counts(expect: &str) -> BTreeMap<String, usize> {
 struct Table {
     givens: BTreeMap<String, Arc<Given>>,
     rows: Vec<String>,
+    /// Why no row can run in some rings.
+    excluded: BTreeMap<String, String>,
 }
 
 impl Table {
     fn read(path: &Path) -> Table {
         let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let (mut givens, mut rows) = (BTreeMap::new(), Vec::new());
+        let (mut givens, mut rows, mut excluded) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         let mut current = None::<Given>;
         for line in text.lines() {
             let bare = if line.trim_start().starts_with('#') { "" } else { line.trim_end() };
@@ -199,13 +221,20 @@ impl Table {
             }
             if let Some(name) = bare.strip_prefix("given ") {
                 current = Some(Given::new(name.trim()));
+            } else if let Some(text) = bare.strip_prefix("not in ") {
+                excluded.extend(exclusions(text));
             } else if bare.contains('|') && !bare.starts_with("id ") {
                 rows.push(bare.to_owned());
             } else {
                 assert!(bare.is_empty() || bare.starts_with("id "), "{}: what is {line:?}?", path.display());
             }
         }
-        Table { givens, rows }
+        Table { givens, rows, excluded }
+    }
+
+    /// Why a row cannot run in some rings: what it says itself, and what the file says of all.
+    fn exclusions(&self, row: &str) -> BTreeMap<String, String> {
+        self.excluded.clone().into_iter().chain(exclusions(row)).collect()
     }
 
     fn given(&self, name: &str) -> Arc<Given> {
@@ -213,8 +242,8 @@ impl Table {
     }
 }
 
-/// The rings that there are; the last two are of the flows of connection tracking.
-const RINGS: [&str; 5] = ["policy", "trace", "packets", "pure", "kernel"];
+/// The rings that there are; the last one is that of the flows of connection tracking.
+const RINGS: [&str; 4] = ["policy", "trace", "packets", "kernel"];
 
 /// Reads `RING: WHY; RING, RING: WHY`.
 fn exclusions(text: &str) -> BTreeMap<String, String> {
@@ -239,6 +268,8 @@ fn row(line: &str, table: &Table) -> Case {
     let what = match (flow, expect) {
         ("", "nothing") => What::Nothing,
         ("cost" | "collect", expect) => What::Cost { collected: flow == "collect", expect: expect.to_owned() },
+        ("stranded", expect) => What::Stranded { expect: expect.to_owned() },
+        ("restored", "same") => What::Restored,
         ("change", expect) => What::Change { expect: expect.to_owned() },
         (flow, expect) => What::Flows { text: flow.to_owned(), expect: expect.to_owned() },
     };
@@ -248,6 +279,6 @@ fn row(line: &str, table: &Table) -> Case {
         steps: given.split("=>").map(|name| table.given(name.trim())).collect(),
         node: NodeSettings::parse(node),
         what,
-        excluded: exclusions(not_in),
+        excluded: table.exclusions(not_in),
     }
 }

@@ -11,7 +11,7 @@ use svcmap::source::Snapshot;
 
 use super::flow::Target;
 use super::stack::address;
-use super::{Given, NodeSettings, Stack, Table, exclusions, manifests, snapshot};
+use super::{Given, NodeSettings, Stack, Table, manifests, snapshot};
 
 /// One row of `10-conntrack.flows`.
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ impl Tracked {
             node: NodeSettings::parse(node),
             flow: flow.to_owned(),
             stays: expect == "stays",
-            excluded: exclusions(not_in),
+            excluded: table.exclusions(not_in),
         }
     }
 
