@@ -4,6 +4,7 @@
 //! as they are, and says which Service was refused. The others are there for comparison and for who comes from them.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::{fmt, io};
 
 use crate::nftables::guard::{self, Intrusion};
@@ -30,6 +31,13 @@ pub trait Dataplane: fmt::Debug + Send {
     /// The UDP frontends that the kernel was found to hold when it was read. Modes that read no Services back find none.
     fn take_found(&mut self) -> BTreeSet<Claim> {
         BTreeSet::new()
+    }
+
+    /// For a mode whose own process answers for a UDP frontend: where from. Flows to it may stay there, and nowhere else; none
+    /// for what it does not answer for.
+    fn answers_for(&self, claim: &Claim) -> Option<Vec<SocketAddr>> {
+        let _ = claim;
+        None
     }
 
     /// Whether [`Dataplane::change`] can be used; else [`Dataplane::replace`] has to be.

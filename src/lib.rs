@@ -30,3 +30,4 @@ pub mod tool;
 pub mod top;
 pub mod trace;
 pub mod tracker;
+pub mod userspace;

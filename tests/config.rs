@@ -213,7 +213,7 @@ fn what_nothing_acts_on_is_told() {
             "enableProfiling is set, and has no effect: nothing is profiled over HTTP; perf(1) profiles any program",
             "featureGates.X is set, and has no effect: kube-proxy's features are not switched here: what is stable or beta in 1.36 is on",
             "mode: ipvs is not run: the rules are made for nftables; that is chosen by --mode of apply, render and run",
-            "portRange is set, and has no effect: no ports are opened for Services, in kube-proxy neither",
+            "portRange is set, and has no effect without --mode userspace: no ports are opened for Services",
         ]
     );
     assert_eq!(found.configuration.mode, "nftables");
@@ -237,6 +237,23 @@ fn fields_of_ipvs_are_acted_on_in_that_mode_alone() {
     assert_eq!(
         found.warnings,
         ["mode: nftables is not run: the rules are made for ipvs; that is chosen by --mode of apply, render and run"]
+    );
+}
+
+/// kube-proxy refuses this mode since 1.26.
+#[test]
+fn what_was_written_for_the_mode_userspace_is_taken() {
+    let file = "mode: userspace\nportRange: 7000-7999\niptables: {minSyncPeriod: 2s}\n";
+    let found = outcome_in(Mode::Userspace, file, &[]).unwrap();
+    assert_eq!(found.warnings, [""; 0]);
+    assert_eq!(found.configuration.nftables.min_sync_period.0, std::time::Duration::from_secs(2));
+    let found = good(file, &[]);
+    assert_eq!(
+        found.warnings,
+        [
+            "mode: userspace is not run: the rules are made for nftables; that is chosen by --mode of apply, render and run",
+            "portRange is set, and has no effect without --mode userspace: no ports are opened for Services",
+        ]
     );
 }
 

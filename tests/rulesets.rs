@@ -12,6 +12,7 @@ use svcmap::nftables::text;
 use svcmap::plan::{Plan, PlanChange};
 use svcmap::source::{Snapshot, load};
 use svcmap::tracker::Tracker;
+use svcmap::userspace;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -50,6 +51,10 @@ fn ipvs(plan: PlanChange) -> String {
     ipvs::text::render(&plan, &ipvs::Settings::default(), None)
 }
 
+fn userspace(plan: PlanChange) -> String {
+    userspace::render::render(&Plan::new(plan.node.unwrap(), plan.changed), None)
+}
+
 /// What should stand under `rulesets/`.
 fn wanted() -> Vec<(PathBuf, String)> {
     let mut files = vec![(root().join("rulesets/skeleton.nft"), nftables(plan(Snapshot::default())))];
@@ -62,7 +67,8 @@ fn wanted() -> Vec<(PathBuf, String)> {
         let plan = plan(loaded.snapshot);
         files.push((path.with_extension("nft"), nftables(plan.clone())));
         files.push((path.with_extension("iptables"), iptables(plan.clone())));
-        files.push((path.with_extension("ipvs"), ipvs(plan)));
+        files.push((path.with_extension("ipvs"), ipvs(plan.clone())));
+        files.push((path.with_extension("userspace"), userspace(plan)));
     }
     files
 }
@@ -81,7 +87,10 @@ fn rulesets_are_what_the_manifests_come_to() {
     for file in std::fs::read_dir(root().join("rulesets")).unwrap().map(|entry| entry.unwrap().path()) {
         let known = wanted.iter().any(|(path, _)| *path == file);
         assert!(
-            known || file.extension().is_none_or(|e| e != "nft" && e != "iptables" && e != "ipvs"),
+            known
+                || file
+                    .extension()
+                    .is_none_or(|e| !["nft", "iptables", "ipvs", "userspace"].iter().any(|one| e == *one)),
             "{}: nothing makes it any more",
             file.display()
         );

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::input::InputArgs;
 use super::mode::Programmed;
 use super::output::{Failure, Format, counted, print, print_json, warn};
+use crate::config::Mode;
 use crate::conntrack;
 use crate::dataplane::Dataplane;
 use crate::netlink::CodecKind;
@@ -53,6 +54,11 @@ const OTHERS: usize = 3;
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if args.mode.get() == Mode::Userspace {
+        let why =
+            "--mode userspace: connections go through a process, and apply leaves none behind; that is what run is for";
+        return Err(Failure::Input(why.into()));
+    }
     let mut wanted = args.input.plan_in(args.mode.get())?;
     let (frontends, endpoints) = extent(&wanted.ports);
     let mut programmer = args.mode.open(args.codec, &wanted.configuration)?;

@@ -9,6 +9,7 @@ use crate::netlink::CodecKind;
 use crate::nftables::names::TABLE;
 use crate::nftables::program::Programmer;
 use crate::nftables::rule::ip_word;
+use crate::userspace;
 
 /// Arguments of `cleanup`.
 #[derive(clap::Args, Debug)]
@@ -16,15 +17,20 @@ pub struct Args {
     /// Remove what kube-proxy made in any of its modes, instead of what svcmap made
     #[arg(long)]
     kube_proxy: bool,
-    /// Which mode's rules are removed. Those of iptables and ipvs have the names that kube-proxy gives: they go together with
-    /// whatever it left
-    #[arg(long, value_enum, default_value_t)]
-    mode: Mode,
+    /// Which mode's rules alone are removed (default: svcmap's own tables, those of nftables and userspace). Those of iptables
+    /// and ipvs have the names that kube-proxy gives: they go together with whatever it left
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    if args.kube_proxy || args.mode != Mode::Nftables { remove_leftovers() } else { remove_own() }
+    match args.mode {
+        _ if args.kube_proxy => remove_leftovers(),
+        None => remove_own(&[Mode::Nftables, Mode::Userspace]),
+        Some(mode @ (Mode::Nftables | Mode::Userspace)) => remove_own(&[mode]),
+        Some(Mode::Iptables | Mode::Ipvs) => remove_leftovers(),
+    }
 }
 
 /// Removes svcmap's tables, and what kube-proxy left, as `kube-proxy --cleanup` does with what is its own.
@@ -32,18 +38,24 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// # Errors
 /// The kernel refused, or could not be asked.
 pub fn remove_all() -> Result<ExitCode, Failure> {
-    remove_own()?;
+    remove_own(&[Mode::Nftables, Mode::Userspace])?;
     remove_leftovers()
 }
 
-fn remove_own() -> Result<ExitCode, Failure> {
-    let mut programmer = Programmer::open(CodecKind::default()).map_err(Failure::Connect)?;
-    let removed = programmer.cleanup()?;
-    for family in &removed {
-        print(format_args!("removed table {} {TABLE}\n", ip_word(*family)))?;
+fn remove_own(modes: &[Mode]) -> Result<ExitCode, Failure> {
+    let mut removed = Vec::new();
+    if modes.contains(&Mode::Nftables) {
+        let mut programmer = Programmer::open(CodecKind::default()).map_err(Failure::Connect)?;
+        removed.extend(programmer.cleanup()?.into_iter().map(|family| (family, TABLE)));
+    }
+    if modes.contains(&Mode::Userspace) {
+        removed.extend(userspace::program::cleanup()?.into_iter().map(|family| (family, userspace::table::TABLE)));
+    }
+    for (family, table) in &removed {
+        print(format_args!("removed table {} {table}\n", ip_word(*family)))?;
     }
     if removed.is_empty() {
-        print(format_args!("there is no table {TABLE}: nothing removed\n"))?;
+        print("there is no table of svcmap's: nothing removed\n")?;
     }
     Ok(ExitCode::SUCCESS)
 }

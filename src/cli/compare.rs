@@ -195,6 +195,7 @@ fn cells(row: &Row) -> [String; 10] {
     let kind = match row.mode {
         Mode::Nftables => "elements",
         Mode::Ipvs => "servers, entries",
+        Mode::Userspace => "elements",
         _ => "rules",
     };
     let both = |spent: Spent| format!("{} ({})", time(spent.processor), time(spent.clock));

@@ -5,7 +5,7 @@ use crate::config::{KubeProxyConfiguration, Mode};
 use crate::dataplane::Dataplane;
 use crate::netlink::CodecKind;
 use crate::nftables::program::Programmer;
-use crate::{iptables, ipvs};
+use crate::{iptables, ipvs, userspace};
 
 /// `--mode` of commands that program the kernel.
 #[derive(clap::Args, Debug)]
@@ -23,7 +23,7 @@ impl Programmed {
 
     /// Whether the rules are named as kube-proxy names its own, so that nobody can tell them from what it left.
     pub fn is_in_the_layout_of_kube_proxy(&self) -> bool {
-        self.mode != Mode::Nftables
+        matches!(self.mode, Mode::Iptables | Mode::Ipvs)
     }
 
     /// Opens what programs the current network namespace. Nothing is written yet.
@@ -41,6 +41,10 @@ impl Programmed {
             Mode::Ipvs => {
                 let settings = ipvs::Settings::of(&configuration.ipvs).map_err(Failure::Input)?;
                 Box::new(ipvs::Programmer::open(settings)?)
+            }
+            Mode::Userspace => {
+                let range = userspace::range::parse(&configuration.port_range).map_err(Failure::Input)?;
+                Box::new(userspace::Programmer::open(range).map_err(Failure::Connect)?)
             }
         })
     }

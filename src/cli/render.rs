@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use super::input::InputArgs;
-use super::output::{Failure, print};
+use super::output::{Failure, print, warn};
 use crate::config::Mode;
 use crate::iptables::ruleset;
 use crate::ipvs::text::Part;
@@ -12,13 +12,15 @@ use crate::ipvs::{self, Settings};
 use crate::nftables::state::State;
 use crate::nftables::text;
 use crate::plan::{Plan, PlanChange};
+use crate::userspace;
 
 /// Arguments of `render`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     #[command(flatten)]
     input: InputArgs,
-    /// The form of the rules: an nft script; or in kube-proxy's layout, text for iptables-restore, or for ipvsadm, ipset and others
+    /// The form of the rules: an nft script; or in kube-proxy's layout, text for iptables-restore, or for ipvsadm, ipset and
+    /// others; or what is listened on in user space, and the nft script that leads there
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
     /// Of the mode ipvs one part alone, as the program reads it that loads it
@@ -44,6 +46,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         Mode::Ipvs => {
             let settings = Settings::of(&wanted.configuration.ipvs).map_err(Failure::Input)?;
             print(ipvs::text::render(&Plan::new(wanted.node, wanted.ports), &settings, args.part))?;
+        }
+        Mode::Userspace => {
+            let range = userspace::range::parse(&wanted.configuration.port_range).map_err(Failure::Input)?;
+            wanted.ports.iter().filter_map(userspace::refusal).for_each(warn);
+            print(userspace::render::render(&Plan::new(wanted.node, wanted.ports), range.map(|range| *range.start())))?;
         }
     }
     Ok(ExitCode::SUCCESS)

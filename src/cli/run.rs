@@ -14,7 +14,7 @@ use super::input::cluster;
 use super::mode::Programmed;
 use super::output::{Failure, warn};
 use super::reload::{Reload, start_anew};
-use crate::config::{Effective, KubeProxyConfiguration, Logging, ProxyFlags, effective_in};
+use crate::config::{Effective, KubeProxyConfiguration, Logging, Mode, ProxyFlags, effective_in};
 use crate::conntrack::Cleaner;
 use crate::events;
 use crate::leftovers::{self, Report};
@@ -143,8 +143,16 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     if reload.is_due() {
         match start_anew()? {}
     }
-    tracing::info!("stopped; what is programmed stays");
+    tracing::info!("{}", farewell(args.mode.get()));
     Ok(ExitCode::SUCCESS)
+}
+
+/// What becomes of the rules when the process ends.
+fn farewell(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Userspace => "stopped; the rules stay, and lead to nobody until svcmap runs again or cleans up",
+        Mode::Nftables | Mode::Iptables | Mode::Ipvs => "stopped; what is programmed stays",
+    }
 }
 
 fn write(path: &Path, text: &str) -> Result<ExitCode, Failure> {

@@ -9,23 +9,30 @@ const KNOWN: &str = include_str!("known.txt");
 pub fn why(first: Mode, observation: &Observation) -> Option<String> {
     let expected = observation.outcomes.get(first.name())?;
     let others = observation.outcomes.iter().filter(|(_, outcome)| *outcome != expected);
-    let reasons: Option<Vec<&str>> = others.map(|(mode, outcome)| reason(mode, observation, outcome)).collect();
+    let reasons: Option<Vec<&str>> =
+        others.map(|(mode, outcome)| reason(mode, observation, outcome, expected)).collect();
     let mut reasons = reasons?;
     reasons.dedup();
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
-fn reason(mode: &str, observation: &Observation, outcome: &str) -> Option<&'static str> {
+/// Written for what differs in the client's address alone.
+const MASQUERADED: &str = "the same, masqueraded";
+
+fn reason(mode: &str, observation: &Observation, outcome: &str, expected: &str) -> Option<&'static str> {
+    let protocol = observation.frontend.rsplit('/').next().unwrap_or_default();
+    let mode_and_protocol = format!("{mode}/{protocol}");
+    let is_masqueraded = outcome == expected.replace("source kept", "masqueraded");
     let policy = if observation.local { "local" } else { "cluster" };
     let matches = |column: &str, value: &str| column == "*" || column.split(", ").any(|one| one == value);
     KNOWN.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()).find_map(|line| {
         let columns: Vec<&str> = line.split('|').map(str::trim).collect();
         let [modes, kinds, policies, clients, seen, why] = columns.try_into().expect("six columns");
-        let is_it = mode.starts_with(modes)
+        let is_it = mode_and_protocol.starts_with(modes)
             && matches(kinds, observation.kind)
             && matches(policies, policy)
             && matches(clients, observation.client.name())
-            && (seen == "*" || outcome == seen);
+            && (seen == "*" || outcome == seen || (seen == MASQUERADED && is_masqueraded));
         is_it.then_some(why)
     })
 }

@@ -11,6 +11,7 @@ use super::iptables::Iptables;
 use super::ipvs::Ipvs;
 use super::nftables::Nftables;
 use super::samples::{self, Targets};
+use super::userspace::Userspace;
 use super::{Connection, Mode, Row};
 use crate::lab::{Namespace, Rounds, Spent};
 use crate::plan::{Plan, PlanChange, PortPlan};
@@ -50,6 +51,7 @@ pub fn open(mode: Mode, namespace: &Namespace) -> Result<Box<dyn Backend + '_>> 
         Mode::IptablesNft => Box::new(Iptables::open(namespace, "-nft")?),
         Mode::IptablesLegacy => Box::new(Iptables::open(namespace, "-legacy")?),
         Mode::Ipvs => Box::new(Ipvs::open(namespace)?),
+        Mode::Userspace => Box::new(Userspace::open(namespace)?),
     })
 }
 

@@ -9,6 +9,7 @@ mod known;
 mod measure;
 mod nftables;
 mod samples;
+mod userspace;
 
 use crate::lab::Spent;
 
@@ -29,6 +30,8 @@ pub enum Mode {
     IptablesLegacy,
     /// Virtual servers of IPVS, as kube-proxy's mode of that name has them.
     Ipvs,
+    /// A process that accepts each connection and opens another one to an endpoint.
+    Userspace,
 }
 
 impl Mode {
@@ -40,6 +43,7 @@ impl Mode {
             Mode::IptablesNft => "iptables-nft",
             Mode::IptablesLegacy => "iptables-legacy",
             Mode::Ipvs => "ipvs",
+            Mode::Userspace => "userspace",
         }
     }
 }

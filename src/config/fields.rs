@@ -20,11 +20,13 @@ enum Treatment {
     Written,
     /// It does what it says with `--mode ipvs`, and without nothing: this is why, or what there is instead.
     OfIpvs(&'static str),
+    /// The same with `--mode userspace`.
+    OfUserspace(&'static str),
     /// It does nothing, and this is why, or what there is instead.
     Told(&'static str),
 }
 
-use Treatment::{Acted, Carried, OfIpvs, Told, Written};
+use Treatment::{Acted, Carried, OfIpvs, OfUserspace, Told, Written};
 
 const WINDOWS: Treatment = Told("it is about Windows");
 const ONE_STREAM: Treatment = Told("all of the log goes to standard error, line by line");
@@ -86,7 +88,7 @@ const FIELDS: [(&str, Treatment); 48] = [
     ("oomScoreAdj", Acted),
     ("conntrack", Acted),
     ("configSyncPeriod", Told("the API server is watched; what it says is not asked for again by the clock")),
-    ("portRange", Told("no ports are opened for Services, in kube-proxy neither")),
+    ("portRange", OfUserspace("no ports are opened for Services")),
 ];
 
 /// A warning for each field that is not at its default and does not do what it says where rules are made for this mode. The
@@ -119,6 +121,8 @@ fn warning(field: &str, configuration: &KubeProxyConfiguration, mode: Mode) -> O
         )),
         OfIpvs(_) if mode == Mode::Ipvs => None,
         OfIpvs(what) => Some(format!("{field} is set, and has no effect without --mode ipvs: {what}")),
+        OfUserspace(_) if mode == Mode::Userspace => None,
+        OfUserspace(what) => Some(format!("{field} is set, and has no effect without --mode userspace: {what}")),
         Told(what) => Some(format!("{field} is set, and has no effect: {what}")),
     }
 }

@@ -11,6 +11,8 @@ pub enum Mode {
     Iptables,
     /// Virtual servers of IPVS with sets and chains beside them, as kube-proxy's mode of that name makes them.
     Ipvs,
+    /// A process that accepts each connection and opens another one to an endpoint: for comparison, and for curiosity.
+    Userspace,
 }
 
 impl Mode {
@@ -20,6 +22,7 @@ impl Mode {
             Mode::Nftables => "nftables",
             Mode::Iptables => "iptables",
             Mode::Ipvs => "ipvs",
+            Mode::Userspace => "userspace",
         }
     }
 }

@@ -17,7 +17,7 @@ const INTERFACE_NAME: usize = 15;
 const HEALTHZ_PORT: u16 = 10256;
 const METRICS_PORT: u16 = 10249;
 /// The modes of kube-proxy on Linux, past ones included; nothing stands for its default.
-const MODES: [&str; 5] = [Mode::Nftables.name(), Mode::Iptables.name(), Mode::Ipvs.name(), "userspace", ""];
+const MODES: [&str; 5] = [Mode::Nftables.name(), Mode::Iptables.name(), Mode::Ipvs.name(), Mode::Userspace.name(), ""];
 
 /// How a log can look.
 const LOG_FORMATS: [&str; 2] = ["text", "json"];

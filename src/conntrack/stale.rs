@@ -1,7 +1,7 @@
 //! Which flows are stale.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use hashbrown::{HashMap, HashSet};
 
@@ -35,6 +35,17 @@ impl Criteria {
     pub fn new(serving: HashMap<Claim, Serving>, own: impl IntoIterator<Item = IpAddr>) -> Criteria {
         let serving = serving.into_iter().map(|(claim, serving)| (claim, Some(serving))).collect();
         Criteria { serving, own: own.into_iter().collect() }
+    }
+
+    /// Has flows to some frontends stay where somebody else says.
+    pub fn answered_by(&mut self, answers_for: impl Fn(&Claim) -> Option<Vec<SocketAddr>>) {
+        for (claim, serving) in &mut self.serving {
+            if let Some(places) = answers_for(claim) {
+                let mut places: Vec<_> = places.iter().map(|place| (place.ip(), place.port())).collect();
+                places.sort_unstable();
+                *serving = Some(places.into());
+            }
+        }
     }
 
     /// Whether no flow is stale.

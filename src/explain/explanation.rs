@@ -9,6 +9,7 @@ use crate::objects::{FamilyOf, Protocol};
 use crate::trace::{
     Event, Origin, Outcome, Packet, Possibility, Refusal, Ruleset, Source, Step, Trace, Way, possibilities,
 };
+use crate::userspace::table::TABLE;
 
 /// What is asked.
 #[derive(Clone, Debug)]
@@ -103,6 +104,9 @@ pub struct Ending {
     pub endpoint: Option<SocketAddr>,
     /// Whether the node's address replaces the sender's.
     pub masqueraded: bool,
+    /// Whether where it goes is no endpoint, but svcmap's process that opens another connection to one.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub carried: bool,
     /// The same in words.
     pub text: String,
 }
@@ -194,9 +198,18 @@ fn endings(trace: &Trace) -> Vec<Ending> {
             Outcome::Dropped => ("dropped", None, false),
             Outcome::Rejected(_) => ("rejected", None, false),
         };
-        Ending { share: share.to_string(), verdict, endpoint, masqueraded, text: outcome.to_string() }
+        let carried = endpoint.is_some() && is_carried(trace, &outcome);
+        let further = if carried { ", where svcmap run --mode userspace opens another one to an endpoint" } else { "" };
+        let text = format!("{outcome}{further}");
+        Ending { share: share.to_string(), verdict, endpoint, masqueraded, carried, text }
     };
     trace.outcomes().into_iter().map(ending).collect()
+}
+
+/// Whether ways that end so lead to the process of the mode userspace. What it does then is in no rule.
+fn is_carried(trace: &Trace, outcome: &Outcome) -> bool {
+    let by_its_table = |step: &Step| step.place.table == TABLE && matches!(step.event, Event::Matched { .. });
+    trace.ways.iter().any(|way| way.outcome == *outcome && way.steps.iter().any(by_its_table))
 }
 
 impl OneWay {

@@ -94,6 +94,10 @@ fn outcome(result: io::Result<Answer>) -> io::Result<Outcome> {
         ErrorKind::ConnectionRefused => Ok(Outcome::Refused),
         ErrorKind::TimedOut | ErrorKind::WouldBlock => Ok(Outcome::TimedOut),
         ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Ok(Outcome::Unreachable),
+        // An ICMP "protocol unreachable", or "unrecognized next header" in IPv6: a host without SCTP.
+        _ if matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::ENOPROTOOPT | Errno::EPROTO)) => {
+            Ok(Outcome::Refused)
+        }
         // An ICMP "communication administratively prohibited".
         _ if error.raw_os_error() == Some(Errno::EACCES as i32) => Ok(Outcome::Unreachable),
         _ => Err(error),

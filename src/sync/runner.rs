@@ -351,7 +351,10 @@ impl Runner {
     /// is not reached: what it touched stays unsettled until one succeeds.
     fn clean_up(&mut self) {
         match conntrack::due(&mut self.tracker, self.programmer.take_found()) {
-            Ok(criteria) => self.cleaner.check(criteria),
+            Ok(mut criteria) => {
+                criteria.answered_by(|claim| self.programmer.answers_for(claim));
+                self.cleaner.check(criteria);
+            }
             Err(error) => {
                 warn!("stale UDP flows stay until the next sync: the node's addresses cannot be read: {error}")
             }

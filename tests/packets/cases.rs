@@ -96,7 +96,7 @@ fn start(case: &Case, stack: Stack, lab: &Lab) -> Result<Proxy> {
     Ok(proxy)
 }
 
-fn places(case: &Case, stack: Stack, flows: &[Flow]) -> HashMap<IpAddr, Place> {
+pub fn places(case: &Case, stack: Stack, flows: &[Flow]) -> HashMap<IpAddr, Place> {
     let place = |home| match home {
         Home::Pod => Place::Pod,
         Home::Elsewhere => Place::Elsewhere,
@@ -110,7 +110,7 @@ fn places(case: &Case, stack: Stack, flows: &[Flow]) -> HashMap<IpAddr, Place> {
 
 /// Every endpoint on every port that it has; and, wherever a packet is sent to, somebody who answers if it comes
 /// through as it is.
-fn listens(snapshot: &Snapshot, flows: &[Flow]) -> Vec<Listen> {
+pub fn listens(snapshot: &Snapshot, flows: &[Flow]) -> Vec<Listen> {
     let endpoints = snapshot.slices.iter().flat_map(|slice| {
         let addresses = slice.endpoints.iter().map(|endpoint| endpoint.address);
         addresses.flat_map(|ip| slice.ports.iter().map(move |port| (port.protocol, SocketAddr::new(ip, port.port))))
@@ -120,7 +120,7 @@ fn listens(snapshot: &Snapshot, flows: &[Flow]) -> Vec<Listen> {
     all.into_iter().map(|(protocol, address)| Listen { protocol, address }).collect()
 }
 
-fn check(lab: &Lab, flow: &Flow) -> Result<()> {
+pub fn check(lab: &Lab, flow: &Flow) -> Result<()> {
     match &flow.expect {
         Outcome::Endpoints(expected) => check_endpoints(lab, flow, expected),
         Outcome::Reject => expect(lab, flow, PATIENCE, |seen| *seen == Seen::Refused),

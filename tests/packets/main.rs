@@ -25,6 +25,7 @@ mod random;
 mod scene;
 mod top;
 mod traced;
+mod userspace;
 
 use std::process::ExitCode;
 
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
     trials.extend(keep_sending::trials());
     trials.extend(localhost::trials());
     trials.extend(top::trials());
+    trials.extend(userspace::trials());
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 

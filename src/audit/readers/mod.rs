@@ -16,6 +16,7 @@ use crate::listing;
 use crate::objects::ServiceKey;
 use crate::plan::{PortId, PortName};
 use crate::trace::Ruleset;
+use crate::userspace::table::Set;
 
 /// Who lays rules out so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,6 +112,7 @@ pub fn of_ruleset(ruleset: Ruleset) -> Reading {
     svcmap::read(&ruleset, &mut reading);
     kube_proxy_nftables::read(&ruleset, &mut reading);
     leftovers_of_iptables(&ruleset, &mut reading);
+    userspace(&ruleset, &mut reading);
     reading.ruleset = Some(ruleset);
     reading
 }
@@ -128,6 +130,20 @@ fn leftovers_of_iptables(ruleset: &Ruleset, reading: &mut Reading) {
             );
             reading.findings.push(Finding { kind: Kind::Leftover, service: None, what });
         }
+    }
+}
+
+/// The tables of the mode userspace say which addresses lead to its process; the endpoints behind them are in no table.
+fn userspace(ruleset: &Ruleset, reading: &mut Reading) {
+    for table in ruleset.tables().filter(|table| table.table.name == crate::userspace::table::TABLE) {
+        let sets = [Set::Listeners, Set::NodePortListeners];
+        let elements = sets.into_iter().filter_map(|set| table.sets.get(set.name())).map(|set| set.elements.len());
+        let (family, name, count) = (table.table.family.name(), &table.table.name, elements.sum::<usize>());
+        let what = format!(
+            "table {family} {name} leads {count} addresses and ports of Services to svcmap run --mode userspace; which \
+             endpoints they have is known to that process alone"
+        );
+        reading.findings.push(Finding { kind: Kind::NotUnderstood, service: None, what });
     }
 }
 
