@@ -104,7 +104,7 @@ mod tests {
 
     fn configuration(fields: &str) -> KubeProxyConfiguration {
         let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
-        KubeProxyConfiguration::parse(&format!("{head}{fields}")).unwrap()
+        KubeProxyConfiguration::parse(&format!("{head}{fields}")).unwrap().0
     }
 
     /// The last parts of the paths, and the numbers.

@@ -106,13 +106,15 @@ fn every_field_is_read_and_written() {
         conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 1h30m, tcpBeLiberal: true, \
         udpTimeout: 4s, udpStreamTimeout: 5s}\n\
         configSyncPeriod: 1h\nportRange: 1-2\nwindowsRunAsService: true\n";
-    let read = KubeProxyConfiguration::parse(&format!("{HEAD}{file}")).unwrap_or_else(|e| panic!("{e}"));
+    let (read, warnings) = KubeProxyConfiguration::parse(&format!("{HEAD}{file}")).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(warnings, [""; 0]);
     let (value, default) =
         (serde_json::to_value(&read).unwrap(), serde_json::to_value(KubeProxyConfiguration::default()).unwrap());
     let mut same = Vec::new();
     collect_same(&value, &default, "", &mut same);
     assert_eq!(same, ["apiVersion", "kind"], "the fields that did not arrive, and two that cannot differ");
-    assert_eq!(KubeProxyConfiguration::parse(&read.to_yaml()).as_ref(), Ok(&read), "{}", read.to_yaml());
+    let again = KubeProxyConfiguration::parse(&read.to_yaml()).map(|(again, _)| again);
+    assert_eq!(again.as_ref(), Ok(&read), "{}", read.to_yaml());
 }
 
 fn collect_same(value: &serde_json::Value, default: &serde_json::Value, path: &str, same: &mut Vec<String>) {
@@ -260,8 +262,6 @@ fn what_was_written_for_the_mode_userspace_is_taken() {
 #[test]
 fn wrong_fields_are_named() {
     for (file, want) in [
-        ("masqueradBit: 1", "proxy.yaml: masqueradBit: unknown field `masqueradBit`"),
-        ("nftables: {masqueradBit: 1}", "proxy.yaml: nftables.masqueradBit: unknown field `masqueradBit`"),
         (
             "nftables: {masqueradeBit: x}",
             "proxy.yaml: nftables.masqueradeBit: invalid type: string \"x\", expected i32",
@@ -297,6 +297,27 @@ fn wrong_fields_are_named() {
         outcome("oomScoreAdj: 2000\nconntrack: {min: -1}", &[]).unwrap_err().lines().count(),
         2,
         "both are told"
+    );
+}
+
+/// Clusters that are older than their release have fields that are gone; kube-proxy takes the rest.
+#[test]
+fn fields_that_there_are_not_are_left_out_and_said() {
+    let file = "resourceContainer: /kube-proxy\nudpIdleTimeout: 250ms\nfeatureGates: {Anything: true}\n\
+        nftables: {masqueradBit: 1, masqueradeBit: 2, deep: {er: 1}}\nmode: nftables\noomScoreAdj: 5\noomScoreAdj: 6\n";
+    let found = good(file, &[]);
+    assert_eq!((found.configuration.nftables.masquerade_bit, found.configuration.oom_score_adj), (2, 6));
+    let (twice, others) = found.warnings.split_first().unwrap();
+    assert!(twice.contains("oomScoreAdj") && twice.ends_with("; the last one counts"), "{twice}");
+    let fields: Vec<&str> = others.iter().map(|warning| warning.split(' ').next().unwrap()).collect();
+    let gone = ["nftables.deep:", "nftables.masqueradBit:", "resourceContainer:", "udpIdleTimeout:"];
+    assert!(gone.iter().all(|field| fields.contains(field)), "{fields:?}");
+    assert_eq!(fields.len(), gone.len() + 1, "and one that does nothing: {others:?}");
+    assert!(
+        others
+            .iter()
+            .any(|warning| *warning
+                == "udpIdleTimeout: there is no such field of KubeProxyConfiguration; it is left out")
     );
 }
 

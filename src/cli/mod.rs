@@ -20,6 +20,7 @@ mod render;
 mod run;
 mod top;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -27,8 +28,16 @@ use clap::{CommandFactory, Parser, Subcommand};
 use output::{Failure, print};
 
 /// Kubernetes Services as nftables maps.
+// of a flag that is given twice the latter counts, as for kube-proxy
 #[derive(Parser, Debug)]
-#[command(name = "svcmap", version, about, propagate_version = true, disable_help_subcommand = true)]
+#[command(
+    name = "svcmap",
+    version,
+    about,
+    propagate_version = true,
+    disable_help_subcommand = true,
+    args_override_self = true
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -71,7 +80,7 @@ enum Command {
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    match Cli::parse().command {
+    match Cli::parse_from(std::env::args_os().map(with_hyphens)).command {
         Command::Run(args) => output::finish(run::run(&args)),
         Command::Apply(args) => output::finish(apply::run(&args)),
         Command::Render(args) => output::finish(render::run(&args)),
@@ -90,6 +99,17 @@ pub fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Cli::command(), "svcmap", &mut script);
             output::finish(show(&String::from_utf8_lossy(&script)))
         }
+    }
+}
+
+/// A flag's name may have underscores for hyphens, as kube-proxy's may.
+fn with_hyphens(argument: OsString) -> OsString {
+    match argument.to_str().and_then(|text| text.strip_prefix("--")) {
+        Some(flag) => {
+            let (name, value) = flag.split_at(flag.find('=').unwrap_or(flag.len()));
+            format!("--{}{value}", name.replace('_', "-")).into()
+        }
+        None => argument,
     }
 }
 

@@ -7,6 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 use serde_json::{Map, Value, json};
 
 use super::file::KubeProxyConfiguration;
+use super::flags::switch;
 
 /// A flag, and the path of its field.
 struct Flag {
@@ -129,7 +130,7 @@ fn with(configuration: &KubeProxyConfiguration, field: &str, text: &str) -> Resu
     let mut whole = as_value(configuration);
     let place = whole.pointer_mut(&pointer(field)).expect("the table names fields that there are");
     *place = match place {
-        Value::Bool(_) => text.parse::<bool>().map_err(|_| "it is neither true nor false".to_owned())?.into(),
+        Value::Bool(_) => switch(text)?.into(),
         Value::Number(_) => text.parse::<i64>().map_err(|_| "it is not a whole number".to_owned())?.into(),
         Value::Array(_) if field.ends_with("vmodule") => pairs(text)?
             .map(|(pattern, level)| {
@@ -140,7 +141,7 @@ fn with(configuration: &KubeProxyConfiguration, field: &str, text: &str) -> Resu
         Value::Array(_) => text.split(',').filter(|part| !part.is_empty()).map(Value::from).collect(),
         Value::Object(_) => {
             let gate = |(name, on): (&str, &str)| {
-                let on: bool = on.parse().map_err(|_| format!("{name}: {on:?} is neither true nor false"))?;
+                let on = switch(on).map_err(|error| format!("{name}: {on:?}: {error}"))?;
                 Ok((name.to_owned(), on.into()))
             };
             Value::Object(pairs(text)?.map(gate).collect::<Result<Map<_, _>, String>>()?)

@@ -78,11 +78,11 @@ pub fn effective(flags: &ProxyFlags) -> Result<Effective, ConfigError> {
 /// # Errors
 /// As for [`effective`].
 pub fn effective_in(flags: &ProxyFlags, mode: Mode) -> Result<Effective, ConfigError> {
-    let mut configuration = match &flags.config {
+    let (mut configuration, mut warnings) = match &flags.config {
         Some(path) => read(path)?,
-        None => KubeProxyConfiguration::default(),
+        None => Default::default(),
     };
-    let mut warnings = flags.apply(&mut configuration).map_err(ConfigError::Flag)?;
+    warnings.extend(flags.apply(&mut configuration).map_err(ConfigError::Flag)?);
     warnings.extend(fields::warnings(&configuration, mode));
     fields::carry_over(&mut configuration);
     listen_on_the_family_of_the_node(&mut configuration);
@@ -122,7 +122,7 @@ fn listen_on_the_family_of_the_node(configuration: &mut KubeProxyConfiguration) 
     }
 }
 
-fn read(path: &Path) -> Result<KubeProxyConfiguration, ConfigError> {
+fn read(path: &Path) -> Result<(KubeProxyConfiguration, Vec<String>), ConfigError> {
     let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable { path: path.into(), source })?;
     KubeProxyConfiguration::parse(&text).map_err(|message| ConfigError::Syntax { path: path.into(), message })
 }

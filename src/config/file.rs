@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use serde_saphyr::DuplicateKeyPolicy;
 
 use super::duration::GoDuration;
 
@@ -18,7 +20,7 @@ macro_rules! group {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $default:expr,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-        #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+        #[serde(default, rename_all = "camelCase")]
         pub struct $name {
             $($(#[$field_doc])* pub $field: $type,)*
         }
@@ -181,7 +183,7 @@ group! {
 
 /// An entry of `logging.vmodule`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(rename_all = "camelCase")]
 pub struct VModule {
     /// A file name, without its ending.
     pub file_pattern: String,
@@ -329,29 +331,32 @@ group! {
 }
 
 impl KubeProxyConfiguration {
-    /// Reads a file's text, YAML or JSON.
+    /// Reads a file's text, YAML or JSON. As in kube-proxy, a field that there is not, or not any more, is no reason to refuse
+    /// the others: it is left out, and so is all but the last of a field that is there more than once. The warnings name them.
     ///
     /// # Errors
     /// A message that names the field, or the line where the text is not YAML.
-    pub fn parse(text: &str) -> Result<KubeProxyConfiguration, String> {
-        let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
-        let mut value: serde_json::Value = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| error.render_with_formatter(&serde_saphyr::UserMessageFormatter))?;
+    pub fn parse(text: &str) -> Result<(KubeProxyConfiguration, Vec<String>), String> {
+        let (mut value, mut warnings) = read_yaml(text)?;
         for (field, wanted) in [("apiVersion", API_VERSION), ("kind", KIND)] {
-            match value.get(field).and_then(serde_json::Value::as_str) {
+            match value.get(field).and_then(Value::as_str) {
                 Some(found) if found == wanted => {}
                 Some(found) => return Err(format!("{field}: {found:?} is not {wanted}")),
                 None => return Err(format!("{field}: is missing; {wanted} is read")),
             }
         }
         drop_nulls(&mut value);
+        let known = serde_json::to_value(KubeProxyConfiguration::default()).expect("a configuration is plain data");
+        drop_unknown(&mut value, &known, "", &mut |field| {
+            warnings.push(format!("{field}: there is no such field of {KIND}; it is left out"));
+        });
         let mut configuration: KubeProxyConfiguration =
             serde_path_to_error::deserialize(value).map_err(|error| match error.path().to_string().as_str() {
                 "." => error.inner().to_string(),
                 path => format!("{path}: {}", error.inner()),
             })?;
         configuration.apply_defaults();
-        Ok(configuration)
+        Ok((configuration, warnings))
     }
 
     /// The configuration as a file.
@@ -360,14 +365,44 @@ impl KubeProxyConfiguration {
     }
 }
 
+/// The text as plain data, and a warning where a field is there more than once.
+fn read_yaml(text: &str) -> Result<(Value, Vec<String>), String> {
+    let read = |duplicate_keys| {
+        let options =
+            serde_saphyr::options! { with_snippet: false, strict_booleans: true, duplicate_keys: duplicate_keys };
+        serde_saphyr::from_str_with_options(text, options)
+            .map_err(|error| error.render_with_formatter(&serde_saphyr::UserMessageFormatter))
+    };
+    read(DuplicateKeyPolicy::Error).map(|value| (value, Vec::new())).or_else(|error| {
+        let value = read(DuplicateKeyPolicy::LastWins).map_err(|_| error.clone())?;
+        Ok((value, vec![format!("{error}; the last one counts")]))
+    })
+}
+
 /// Takes null fields away: null means absent.
-fn drop_nulls(value: &mut serde_json::Value) {
+fn drop_nulls(value: &mut Value) {
     match value {
-        serde_json::Value::Object(map) => {
+        Value::Object(map) => {
             map.retain(|_, value| !value.is_null());
             map.values_mut().for_each(drop_nulls);
         }
-        serde_json::Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
         _ => {}
     }
+}
+
+/// Takes away what `known` does not have, and tells its path. What is empty there may hold anything.
+fn drop_unknown(value: &mut Value, known: &Value, path: &str, tell: &mut impl FnMut(&str)) {
+    let (Value::Object(fields), Value::Object(known)) = (value, known) else { return };
+    if known.is_empty() {
+        return;
+    }
+    let path_of = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    fields.retain(|name, _| {
+        known.contains_key(name) || {
+            tell(&path_of(name));
+            false
+        }
+    });
+    fields.iter_mut().for_each(|(name, field)| drop_unknown(field, &known[name], &path_of(name), tell));
 }

@@ -66,7 +66,7 @@ pub struct ProxyFlags {
     pub pod_interface_name_prefix: Option<String>,
 
     /// Masquerade all traffic to ClusterIPs
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = switch)]
     pub masquerade_all: Option<bool>,
 
     /// Where node ports are served: prefixes of the node's addresses, or `primary` (the default)
@@ -75,12 +75,12 @@ pub struct ProxyFlags {
 
     /// Serve node ports on 127.0.0.1 too, for the node itself; sets net.ipv4.conf.all.route_localnet. A prefix of
     /// 127.0.0.0/8 in --nodeport-addresses asks for the same
-    #[arg(long, alias = "iptables-localhost-nodeports", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, alias = "iptables-localhost-nodeports", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = switch)]
     pub localhost_nodeports: Option<bool>,
 
     /// Leave connections alone that find no endpoint behind an external IP or a load balancer's, instead of refusing or
     /// dropping them; a Service says so for itself with the annotation svcmap.io/no-endpoints: pass, or refuse
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = switch)]
     pub pass_without_endpoints: Option<bool>,
 
     /// How many clients are remembered for each Service port with session affinity (default: the kernel's limit of
@@ -89,7 +89,7 @@ pub struct ProxyFlags {
     pub affinity_clients: Option<u32>,
 
     /// Count the new connections of every Service, for `svcmap top`
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = switch)]
     pub counters: Option<bool>,
 
     /// Those that are about the process and its host.
@@ -130,7 +130,7 @@ pub struct DaemonFlags {
     pub machine_id_file: Option<String>,
 
     /// Take one of these two that cannot be had as a reason to stop, instead of trying again
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = switch)]
     pub bind_address_hard_fail: Option<bool>,
 
     /// How unlikely the process is to be ended when memory runs out, from -1000 to 1000 (default: -999)
@@ -154,7 +154,7 @@ pub struct DaemonFlags {
     pub conntrack_tcp_timeout_close_wait: Option<GoDuration>,
 
     /// Let TCP packets through that are out of the window
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = switch)]
     pub conntrack_tcp_be_liberal: Option<bool>,
 
     /// How long UDP flows are tracked that got no answer; 0 leaves the kernel's value alone (the default)
@@ -166,9 +166,19 @@ pub struct DaemonFlags {
     pub conntrack_udp_timeout_stream: Option<GoDuration>,
 }
 
+/// Nothing at all stands for no name, as it does for kube-proxy.
 fn node_name(text: &str) -> Result<String, String> {
     let name = text.trim().to_lowercase();
-    if name.is_empty() { Err("it is empty".into()) } else { Ok(name) }
+    if name.is_empty() && !text.is_empty() { Err("it is empty".into()) } else { Ok(name) }
+}
+
+/// A switch by any of the words that kube-proxy takes.
+pub(super) fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("it is neither true nor false".into()),
+    }
 }
 
 fn address(text: &str) -> Result<IpAddr, String> {
@@ -186,7 +196,7 @@ impl ProxyFlags {
     /// # Errors
     /// A message that names a flag whose value is none of its field's.
     pub(super) fn apply(&self, configuration: &mut KubeProxyConfiguration) -> Result<Vec<String>, String> {
-        if let Some(name) = &self.hostname_override {
+        if let Some(name) = self.hostname_override.as_ref().filter(|name| !name.is_empty()) {
             configuration.hostname_override.clone_from(name);
         }
         if let Some(all) = self.masquerade_all {
@@ -204,7 +214,8 @@ impl ProxyFlags {
             &mut detect.interface_name_prefix,
             self.pod_interface_name_prefix.clone(),
         );
-        let addresses = (!self.nodeport_addresses.is_empty()).then(|| self.nodeport_addresses.clone());
+        let addresses: Vec<_> = self.nodeport_addresses.iter().filter(|text| !text.is_empty()).cloned().collect();
+        let addresses = (!addresses.is_empty()).then_some(addresses);
         fields.set("nodeport-addresses", &mut configuration.node_port_addresses, addresses);
         self.daemon.apply(configuration, &mut fields);
         let mut warnings = fields.ignored;
