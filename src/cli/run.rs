@@ -20,7 +20,7 @@ use crate::events;
 use crate::leftovers::{self, Report};
 use crate::netlink::CodecKind;
 use crate::serve;
-use crate::source::cluster::{Access, Cluster, follow};
+use crate::source::cluster::{Access, Asked, Cluster, follow_observed};
 use crate::source::{Watch, watch};
 use crate::sync::{Event, Periods, Runner};
 use crate::sysctl;
@@ -124,7 +124,7 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     let asked = sender.clone();
     let ask = serve::Ask::new(move |question| asked.send(Event::Question(question)).is_ok());
     let guard = sender.clone();
-    let _cluster = follow_input(args, access, &node, told, sender)?;
+    let _cluster = follow_input(args, access, &node, told, sender, observer.of_requests())?;
     // not before connection tracking is there, which the cleaner sees to
     set_up_host(&configuration);
     let counted = proxy.counters.then_some(args.metrics_services);
@@ -167,11 +167,13 @@ fn follow_input(
     node: &str,
     told: UnboundedReceiver<events::Event>,
     sender: Sender<Event>,
+    asked: impl FnMut(Asked) + Send + 'static,
 ) -> Result<Option<Cluster>, Failure> {
     if let Some(access) = access {
         // the other end is gone only when the process is about to end
         let tell = move |message| drop(sender.send(Event::Cluster(message)));
-        return follow(access, node, told, tell).map(Some).map_err(|error| Failure::Input(error.to_string()));
+        let cluster = follow_observed(access, node, told, tell, asked);
+        return cluster.map(Some).map_err(|error| Failure::Input(error.to_string()));
     }
     let watch = watch(args.files.clone()).map_err(|error| Failure::Input(error.to_string()))?;
     std::thread::Builder::new().name("forward".into()).spawn(move || forward(&watch, &sender))?;

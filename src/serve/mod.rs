@@ -5,7 +5,6 @@
 //! their own and look at what the observer left there. Nobody waits for anybody.
 
 mod checks;
-mod configz;
 mod connections;
 mod health;
 mod http;

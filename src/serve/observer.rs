@@ -12,6 +12,7 @@ use crate::netlink::conntrack::Swept;
 use crate::nftables::program::{Applied, SyncError};
 use crate::objects::{Family, ServiceKey};
 use crate::policy::health::HealthCheck;
+use crate::source::cluster::Asked;
 use crate::tracker::{Counts, Seen, Tracker};
 
 /// How many syncs are remembered for people.
@@ -110,6 +111,12 @@ impl Observer {
     pub fn of_sweeps(&self) -> impl FnMut(Family, Duration, Swept) + Send + 'static {
         let metrics = self.metrics.clone();
         move |family, took, swept| metrics.swept(family, took, swept)
+    }
+
+    /// Tells the metrics of requests to the API server.
+    pub fn of_requests(&self) -> impl FnMut(Asked) + Send + 'static {
+        let metrics = self.metrics.clone();
+        move |asked| metrics.asked(&asked)
     }
 
     /// The tracker was told something: if it was news, it is still to be programmed.

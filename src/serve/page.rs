@@ -104,10 +104,11 @@ fn page(host: &Host, status: &Status, is_current: bool, text: &str, found: Optio
 
 fn health(page: &mut String, host: &Host, status: &Status, is_current: bool) {
     let progress = &status.progress;
-    let (class, verdict) = match (is_current, progress.node_leaving) {
-        (false, _) => ("bad", "behind: a change has been waiting for too long"),
-        (true, true) => ("bad", "in step, but the node is about to go"),
-        (true, false) => ("good", "in step"),
+    let (class, verdict) = match (is_current, progress.damaged, progress.node_leaving) {
+        (false, ..) => ("bad", "behind: a change has been waiting for too long"),
+        (true, true, _) => ("bad", "somebody else has changed the rules, which are being put right"),
+        (true, false, true) => ("bad", "in step, but the node is about to go"),
+        (true, false, false) => ("good", "in step"),
     };
     let counts = &status.counts;
     let _ = writeln!(page, "<p class=\"{class}\" id=\"health\">{verdict}</p>");

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::configz;
+use serde_json::json;
+
 use super::connections::Connections;
 use super::health::{self, proxy_answer};
 use super::http::{Answer, Handler, JSON, Request, TEXT};
@@ -66,7 +67,8 @@ impl Metrics {
         host: Host,
         connections: Option<Connections>,
     ) -> Metrics {
-        let configz = configz::shown(&host.configuration).to_string();
+        // as kube-proxy 1.36 shows it: in the form of a file
+        let configz = json!({"kubeproxy.config.k8s.io": host.configuration}).to_string();
         let host = page::Host { node: host.node, mode: host.configuration.mode };
         Metrics { metrics, health, ask, host: host.into(), configz: configz.into(), connections }
     }

@@ -148,11 +148,12 @@ netns_test! {
         assert_eq!(answer.header("Content-Type"), Some("application/json"));
         let shown: Value = serde_json::from_str(&answer.body).unwrap();
         let shown = &shown["kubeproxy.config.k8s.io"];
-        assert_eq!(shown["Mode"], "nftables");
-        assert_eq!(shown["NFTables"]["MasqueradeBit"], 7);
-        assert_eq!(shown["SyncPeriod"], "40s");
-        assert_eq!(shown["DetectLocal"]["ClusterCIDRs"][0], "10.0.0.0/8");
-        assert_eq!(shown["HealthzBindAddress"], "0.0.0.0:10256");
+        assert_eq!(shown["kind"], "KubeProxyConfiguration");
+        assert_eq!(shown["mode"], "nftables");
+        assert_eq!(shown["nftables"]["masqueradeBit"], 7);
+        assert_eq!(shown["nftables"]["syncPeriod"], "40s");
+        assert_eq!(shown["clusterCIDR"], "10.0.0.0/8");
+        assert_eq!(shown["healthzBindAddress"], "0.0.0.0:10256");
         assert_eq!(get(METRICS, "/nothing").unwrap().status, 404);
         daemon.stop();
     }

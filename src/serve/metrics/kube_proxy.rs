@@ -1,6 +1,6 @@
 //! kube-proxy's metrics, by its names and with its labels and buckets.
 
-use prometheus::{GaugeVec, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
+use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
 use super::make::{FAMILY, Maker, programming_buckets, sync_buckets};
 
@@ -22,6 +22,32 @@ pub struct KubeProxy {
     pub healthz: IntCounterVec,
     pub livez: IntCounterVec,
     pub conntrack: Conntrack,
+    pub requests: Requests,
+}
+
+/// Those that all clients of Kubernetes have, about requests to the API server.
+#[allow(missing_docs)]
+#[derive(Clone)]
+pub struct Requests {
+    pub total: IntCounterVec,
+    pub duration: HistogramVec,
+}
+
+impl Requests {
+    fn new(make: &Maker) -> Requests {
+        let help = "Requests to the API server by the status of the answer, method and server";
+        Requests {
+            total: make.counters("rest_client_requests_total", help, &["code", "host", "method"]),
+            duration: make.register(HistogramVec::new(
+                HistogramOpts::new(
+                    "rest_client_request_duration_seconds",
+                    "Time that a request took, watches left out",
+                )
+                .buckets(vec![0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0]),
+                &["host", "verb"],
+            )),
+        }
+    }
 }
 
 /// Those about flows that are deleted.
@@ -120,6 +146,7 @@ impl KubeProxy {
             healthz: make.counters("kubeproxy_proxy_healthz_total", "Answers of /healthz by status", &["code"]),
             livez: make.counters("kubeproxy_proxy_livez_total", "Answers of /livez by status", &["code"]),
             conntrack: Conntrack::new(make),
+            requests: Requests::new(make),
         }
     }
 }

@@ -15,6 +15,7 @@ use super::observer::SyncKind;
 use crate::netlink::conntrack::Swept;
 use crate::nftables::program::Applied;
 use crate::objects::Family;
+use crate::source::cluster::Asked;
 use crate::tracker::{Seen, Tracker};
 
 use kube_proxy::KubeProxy;
@@ -172,6 +173,16 @@ impl Metrics {
         let (family, conntrack) = (label(family), &self.kube_proxy.conntrack);
         conntrack.sweep.with_label_values(&[family]).observe(took.as_secs_f64());
         conntrack.deleted.with_label_values(&[family]).inc_by(swept.deleted as u64);
+    }
+
+    /// A request to the API server came to its end. Without an answer the code is what Kubernetes's own clients say.
+    pub fn asked(&self, asked: &Asked) {
+        let code = asked.code.map_or_else(|| "<error>".into(), |code| code.to_string());
+        self.kube_proxy.requests.total.with_label_values(&[code.as_str(), &asked.host, asked.method]).inc();
+        if let Some(took) = asked.took {
+            let duration = self.kube_proxy.requests.duration.with_label_values(&[&asked.host, asked.method]);
+            duration.observe(took.as_secs_f64());
+        }
     }
 
     /// A question about health was answered.

@@ -1,6 +1,7 @@
 //! Requests to the API servers, the first of which that answers is asked.
 
 use std::cell::RefCell;
+use std::future::Future;
 use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt};
@@ -22,10 +23,29 @@ use super::resource::Resource;
 const PAGE: u32 = 200;
 /// How long the beginning of an answer may take, and a page of a list.
 const ANSWER: Duration = Duration::from_secs(60);
+/// A sort of request whose answer has no end.
+const WATCH: &str = "WATCH";
+
+/// A request that came to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// `GET` or `POST`.
+    pub method: &'static str,
+    /// The server: its host, and the port where its URL has one.
+    pub host: String,
+    /// The status of the answer; none where none came.
+    pub code: Option<u16>,
+    /// How long it took; none for a watch, which takes as long as it is wanted.
+    pub took: Option<Duration>,
+}
+
+/// Who is told of requests.
+pub type Audience = Box<dyn FnMut(Asked)>;
 
 /// The API servers.
 pub struct Api {
     access: Access,
+    audience: RefCell<Audience>,
     throttle: RefCell<Throttle>,
     state: RefCell<State>,
 }
@@ -60,10 +80,10 @@ struct PageMeta {
 }
 
 impl Api {
-    /// Nothing is asked yet.
-    pub fn new(access: Access) -> Api {
+    /// Nothing is asked yet. `audience` is told of every request.
+    pub fn new(access: Access, audience: Audience) -> Api {
         let throttle = Throttle::new(access.qps, access.burst, Instant::now());
-        Api { access, throttle: RefCell::new(throttle), state: RefCell::default() }
+        Api { access, audience: RefCell::new(audience), throttle: RefCell::new(throttle), state: RefCell::default() }
     }
 
     /// Lists a resource page by page, and gives each object away before the next is parsed. Returns the version of the
@@ -78,8 +98,7 @@ impl Api {
         loop {
             let request = Request::new(resource.path).list(&parameters).map_err(unbuildable)?;
             let client = self.client().await?;
-            let text = timeout(ANSWER, client.request_text(request)).await.map_err(|_| no_answer())??;
-            self.answered();
+            let text = self.ask("GET", client.request_text(request)).await?;
             let page: Page = serde_json::from_str(&text).map_err(|error| Failure::Garbled(error.to_string()))?;
             for item in page.items.unwrap_or_default() {
                 each(serde_json::from_str(item.get()).map_err(|error| Failure::Garbled(error.to_string()))?);
@@ -107,8 +126,7 @@ impl Api {
         };
         let request = Request::new(resource.path).watch(&parameters, version.unwrap_or("")).map_err(unbuildable)?;
         let client = self.client().await?;
-        let events = timeout(ANSWER, client.request_events(request)).await.map_err(|_| no_answer())??;
-        self.answered();
+        let events = self.ask(WATCH, client.request_events(request)).await?;
         Ok(events.map(|next: Result<_, kube::Error>| next.map_err(Failure::from)))
     }
 
@@ -117,9 +135,31 @@ impl Api {
         let body = serde_json::to_vec(body).expect("a value is plain data");
         let request = Request::new(path).create(&PostParams::default(), body).map_err(unbuildable)?;
         let client = self.client().await?;
-        timeout(ANSWER, client.request::<IgnoredAny>(request)).await.map_err(|_| no_answer())??;
+        self.ask("POST", client.request::<IgnoredAny>(request)).await.map(drop)
+    }
+
+    /// Waits for the answer to a request, or the beginning of one that is streamed.
+    async fn ask<T>(&self, kind: &str, request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
+        let (host, started) = (self.host(), Instant::now());
+        let result = timeout(ANSWER, request).await;
+        let method = if kind == "POST" { "POST" } else { "GET" };
+        let code = match &result {
+            Ok(Ok(_)) => Some(if method == "POST" { 201 } else { 200 }),
+            Ok(Err(kube::Error::Api(status))) => Some(status.code),
+            _ => None,
+        };
+        let took = (kind != WATCH).then(|| started.elapsed());
+        (self.audience.borrow_mut())(Asked { method, host, code, took });
+        let answer = result.map_err(|_| no_answer())??;
         self.answered();
-        Ok(())
+        Ok(answer)
+    }
+
+    /// The present server without the rest of its URL.
+    fn host(&self) -> String {
+        let server = self.server();
+        let (_, rest) = server.split_once("://").unwrap_or(("", &server));
+        rest.split('/').next().unwrap_or_default().to_owned()
     }
 
     /// The client of the server that is asked at present, when it may be asked.

@@ -29,6 +29,7 @@ use reflect::{Listener, Reflector};
 use resource::Resource;
 
 pub use access::{Access, AccessError};
+pub use api::Asked;
 pub use once::{ReadError, read};
 
 /// What a cluster tells.
@@ -64,13 +65,27 @@ pub fn follow(
     events: UnboundedReceiver<Event>,
     tell: impl FnMut(Message) + Send + 'static,
 ) -> Result<Cluster, AccessError> {
+    follow_observed(access, node, events, tell, drop)
+}
+
+/// The same; `asked` is told of every request.
+///
+/// # Errors
+/// As for [`follow`].
+pub fn follow_observed(
+    access: Access,
+    node: &str,
+    events: UnboundedReceiver<Event>,
+    tell: impl FnMut(Message) + Send + 'static,
+    asked: impl FnMut(Asked) + Send + 'static,
+) -> Result<Cluster, AccessError> {
     let runtime = runtime()?;
     runtime.block_on(access.servers())?; // so that what is wrong with the files is said at once
     let (resources, node) = (Resource::all(node), node.to_owned());
     let (stop, stopped) = oneshot::channel();
     let watch = move || {
         runtime.block_on(async {
-            let (api, listener) = (Api::new(access), Listener::new(tell));
+            let (api, listener) = (Api::new(access, Box::new(asked)), Listener::new(tell));
             let reflectors = resources.map(|resource| Box::pin(Reflector::new(&api, &listener, resource).run()));
             let told = Box::pin(tell::tell(&api, &node, events));
             select(join(join_all(reflectors), told), stopped).await;

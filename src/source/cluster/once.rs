@@ -40,7 +40,7 @@ pub fn read(access: &Access, node: &str) -> Result<Loaded, ReadError> {
 
 async fn read_all(access: &Access, node: &str) -> Result<Loaded, ReadError> {
     let mut loaded = Loaded::default();
-    let api = Api::new(access.clone());
+    let api = Api::new(access.clone(), Box::new(drop));
     access.servers().await?;
     for resource in Resource::all(node) {
         match read_kind(&api, access, &resource, &mut loaded).await {
