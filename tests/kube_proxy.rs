@@ -3,11 +3,13 @@
 #[macro_use]
 mod common;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use common::api_server;
 use serde_json::Value;
 
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/kube-proxy");
@@ -62,6 +64,32 @@ fn every_flag_does_what_it_says_or_says_what_it_does_not() {
         assert!(warnings.iter().all(about_the_node), "{flag}: {warnings:?}");
     }
     assert_eq!(seen, 60, "{DATA}/flags.txt lists every flag once");
+}
+
+/// By what kube-proxy 1.36 itself says of its flags and of the fields of its configuration.
+#[test]
+fn nothing_that_kube_proxy_has_is_missing() {
+    let Some(told) = api_server::ask("nothing_that_kube_proxy_has_is_missing", &["kube-proxy"]) else { return };
+    let told = told.unwrap();
+    let all = |kind: &str| -> BTreeSet<String> {
+        told.lines().filter_map(|line| Some(line.strip_prefix(kind)?.trim().replace('_', "-"))).collect()
+    };
+    let table = read("flags.txt");
+    let name = |line: &str| Some(line.strip_prefix("--")?.split(['=', ' ']).next()?.to_owned());
+    let ours: BTreeSet<String> = table.lines().filter_map(name).collect();
+    let missing: Vec<_> = all("flag ").difference(&ours).cloned().collect();
+    assert_eq!(missing, [""; 0], "flags that {DATA}/flags.txt does not have");
+    // the program of the tests has no log in JSON, help and version come with the command, and one flag is gone since 1.35
+    let more = ["help", "log-json-info-buffer-size", "log-json-split-stream", "proxy-port-range", "version"];
+    let gone: Vec<_> = ours.difference(&all("flag ")).cloned().collect();
+    assert_eq!(gone, more, "flags that kube-proxy does not have any more");
+
+    let (default, _) = effective(&NODE);
+    let fields = all("field ");
+    assert!(fields.len() > 60, "{fields:?}");
+    for field in &fields {
+        assert!(default.pointer(&format!("/{}", field.replace('.', "/"))).is_some(), "{field} is not known");
+    }
 }
 
 /// Flags that make `run` do something else than run.
@@ -123,6 +151,28 @@ fn fields_that_flags_come_to() {
     let (_, warnings) = effective(&[&NODE[..], &["--proxy-mode=nftables", "--iptables-masquerade-bit=10"]].concat());
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings[0].starts_with("iptables.masqueradeBit is set, and has no effect where mode is nftables"));
+}
+
+/// Flags in the other ways to write them that kube-proxy takes.
+#[test]
+fn flags_are_spelled_in_several_ways() {
+    for (flags, plain) in [
+        (
+            &["--masquerade_all=T", "--bind_address=fd00::7"][..],
+            &["--masquerade-all=true", "--bind-address=fd00::7"][..],
+        ),
+        (&["--bind-address-hard-fail=1"], &["--bind-address-hard-fail"]),
+        (&["--conntrack-tcp-be-liberal=0"], &["--conntrack-tcp-be-liberal=false"]),
+        (&["--feature-gates=A=TRUE", "--profiling=t"], &["--feature-gates=A=true", "--profiling"]),
+        (&["-v=2"], &["--v", "2"]),
+        (&["-v2", "--v=4", "--oom-score-adj=1", "--oom-score-adj=2"], &["-v", "4", "--oom-score-adj=2"]),
+        (&["--nodeport-addresses=", "--proxy-mode=", "--kubeconfig=", "--feature-gates="], &[]),
+    ] {
+        let of = |flags: &[&str]| effective(&[&NODE[..], flags].concat());
+        assert_eq!(of(flags), of(plain), "{flags:?}");
+    }
+    let nobody = ["--hostname-override=", "--node-ip=192.168.0.2"];
+    assert_eq!(effective(&nobody), effective(&nobody[1..]), "no name stands for the host's");
 }
 
 /// The configuration within a ConfigMap, as a file.

@@ -18,11 +18,17 @@ import (
 )
 
 func main() {
+	if err := answer(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "test-cluster:", err)
+		os.Exit(1)
+	}
 	dir := flag.String("dir", "", "where everything is kept; started there again, the cluster has its objects again")
 	port := flag.Int("port", 0, "port of the API server on 127.0.0.1; 0 is any that is free")
 	controllers := flag.Bool("controllers", false, "make EndpointSlices of Pods, and of Endpoints")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "test-cluster --dir DIR [--port N] [--controllers] [-- KUBE-APISERVER FLAGS]")
+		fmt.Fprintln(flag.CommandLine.Output(), "test-cluster template [--set KEY=VALUE]... CHART")
+		fmt.Fprintln(flag.CommandLine.Output(), "test-cluster kube-proxy")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -34,6 +40,22 @@ func main() {
 		fmt.Fprintln(os.Stderr, "test-cluster:", err)
 		os.Exit(1)
 	}
+}
+
+// answer is for what needs no cluster, and ends the process then.
+func answer(arguments []string) (err error) {
+	switch {
+	case len(arguments) > 0 && arguments[0] == "template":
+		err = template(arguments[1:], os.Stdout)
+	case len(arguments) > 0 && arguments[0] == "kube-proxy":
+		err = tell(os.Stdout)
+	default:
+		return nil
+	}
+	if err == nil {
+		os.Exit(0)
+	}
+	return err
 }
 
 // run serves until SIGTERM or SIGINT.

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How many lines of the daemon's log are shown when it ends.
 const LAST: usize = 8;
 /// Changes are programmed as they come, and the kernel is not looked at in between.
-const CONFIGURATION: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n\
+pub const CONFIGURATION: &str = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n\
     clusterCIDR: 10.244.0.0/16\nnftables: {minSyncPeriod: 10ms, syncPeriod: 1h}\nclientConnection: {qps: 100, burst: 100}\n";
 
 /// `svcmap run` on a cluster.
@@ -29,14 +29,19 @@ pub struct Daemon {
 
 impl Daemon {
     pub fn start(server: &ApiServer) -> Result<Daemon> {
+        Daemon::start_with(&server.kubeconfig(), CONFIGURATION)
+    }
+
+    /// One with this way to the API server, and this configuration.
+    pub fn start_with(kubeconfig: &Path, configuration: &str) -> Result<Daemon> {
         let directory = tempfile::tempdir()?;
         let (config, log) = (directory.path().join("config"), File::create(directory.path().join("log"))?);
-        std::fs::write(&config, CONFIGURATION)?;
+        std::fs::write(&config, configuration)?;
         let child = Command::new(env!("CARGO_BIN_EXE_svcmap"))
             .args(["run", "--hostname-override", "n1", "--config"])
             .arg(&config)
             .arg("--kubeconfig")
-            .arg(server.kubeconfig())
+            .arg(kubeconfig)
             .stdin(Stdio::null())
             .stderr(log)
             .spawn()?;

@@ -3,8 +3,17 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+#[allow(dead_code)]
+#[path = "../serve/client.rs"]
+mod client;
 mod daemon;
+#[allow(dead_code)]
+#[path = "../serve/exposition.rs"]
+mod exposition;
+mod metrics;
+mod node;
 mod objects;
+mod rights;
 mod scenes;
 
 use std::os::unix::process::CommandExt;
@@ -30,6 +39,9 @@ fn main() -> ExitCode {
         trial("two_thousand_services_at_once", Options::default(), scenes::two_thousand_services_at_once),
         trial("the_api_server_is_killed", Options::default(), scenes::the_api_server_is_killed),
         trial("the_history_is_compacted", uncached, scenes::the_history_is_compacted),
+        trial("metrics_are_told_as_by_kube_proxy", Options::default(), metrics::are_told_as_by_kube_proxy),
+        trial("rules_follow_the_node", Options::default(), node::rules_follow),
+        trial("rights_suffice_and_tokens_are_replaced", Options::default(), rights::suffice_and_tokens_are_replaced),
     ];
     // Only now: the server is built by the first trial, for which the rest of the world may be needed.
     if std::env::var_os(INSIDE).is_none() && !arguments.list {

@@ -64,6 +64,22 @@ impl Objects {
         Ok(items.iter().map(line).collect())
     }
 
+    /// Creates any object in the list of this path; what the API server makes of it.
+    pub fn create_object(&self, path: &str, object: Value) -> Result<Value> {
+        self.runtime.block_on(self.create(path, object)).with_context(|| path.to_owned())
+    }
+
+    /// Changes an object of that list.
+    pub fn change_object(&self, path: &str, name: &str, change: Value) -> Result<()> {
+        self.patch(name, path, change)
+    }
+
+    /// Deletes one of them.
+    pub fn delete_object(&self, path: &str, name: &str) -> Result<()> {
+        let request = Request::new(path).delete(name, &DeleteParams::default())?;
+        Ok(self.runtime.block_on(self.client.request::<Value>(request)).map(drop)?)
+    }
+
     pub fn create_slice(&self, service: &str, endpoints: &[&str]) -> Result<()> {
         self.runtime.block_on(self.create(SLICES, slice(service, endpoints))).map(drop)
     }
@@ -79,8 +95,7 @@ impl Objects {
     }
 
     pub fn delete_service(&self, name: &str) -> Result<()> {
-        let request = Request::new(SERVICES).delete(name, &DeleteParams::default())?;
-        Ok(self.runtime.block_on(self.client.request::<Value>(request)).map(drop)?)
+        self.delete_object(SERVICES, name)
     }
 
     /// Creates Services and a slice for each, many at a time.

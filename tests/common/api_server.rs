@@ -132,6 +132,20 @@ pub fn trial(name: &str, options: Options, test: impl FnOnce(&mut ApiServer) -> 
     Trial::test(name, || run().map_err(|error| Failed::from(format!("{error:#}")))).with_ignored_flag(PROGRAM.is_err())
 }
 
+/// What the program prints when it is asked for something that needs no server: `template`, or `kube-proxy`. An error where it
+/// refuses; nothing where it cannot be built, which is said loudly in the name of the test.
+pub fn ask(test: &str, arguments: &[&str]) -> Option<Result<String>> {
+    let program = PROGRAM.as_ref().inspect_err(|why| eprintln!("cannot run here: {test}: {why}")).ok()?;
+    let answer = || {
+        let output = Command::new(program).args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output()?;
+        if !output.status.success() {
+            bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    Some(answer())
+}
+
 static PROGRAM: LazyLock<Result<PathBuf, String>> = LazyLock::new(build);
 
 /// Builds the program, or finds that it is built already: that is for Go to tell.
