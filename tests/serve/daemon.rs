@@ -66,6 +66,23 @@ impl Daemon {
         Daemon { child, directory }
     }
 
+    /// Starts it by way of another program, which takes its command line as its own arguments.
+    pub fn start_by(way: &[&str], manifests: &str) -> Daemon {
+        let directory = directory(manifests);
+        let plain = command(&directory, &[]);
+        let log = std::fs::File::create(directory.path().join("log")).unwrap();
+        let child = Command::new(way[0])
+            .args(&way[1..])
+            .arg(plain.get_program())
+            .args(plain.get_args())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{} is needed: {error}", way[0]));
+        Daemon { child, directory }
+    }
+
     /// Starts it with these manifests and these fields of a configuration.
     pub fn start_configured(manifests: &str, fields: &str) -> Daemon {
         let directory = directory(manifests);
