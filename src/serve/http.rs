@@ -1,5 +1,6 @@
 //! Listening, and a server that hands out whole answers.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
@@ -13,7 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tracing::debug;
 
 /// For bodies.
@@ -22,7 +23,7 @@ pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Connections that wait to be taken.
 const BACKLOG: i32 = 128;
-/// Connections of a server at a time; more wait. Probes and scrapes need a handful.
+/// Connections of a server at a time; for one more the oldest has to go. Probes and scrapes need a handful.
 const MOST_CONNECTIONS: usize = 100;
 /// How long a client may take to send a request, also on a connection that stays open.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -126,12 +127,17 @@ fn listen_on(address: SocketAddr, only_own_family: bool) -> io::Result<TcpListen
 /// When the listener cannot be used at all.
 pub async fn serve(listener: TcpListener, handler: impl Handler) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let mut connections = JoinSet::new();
+    let (mut connections, mut oldest_first) = (JoinSet::new(), VecDeque::<AbortHandle>::new());
     loop {
         tokio::select! {
-            accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => match accepted {
+            accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(converse(stream, handler.clone()));
+                    // whoever holds connections open and says nothing must not keep probes from being answered
+                    oldest_first.retain(|connection| !connection.is_finished());
+                    if oldest_first.len() >= MOST_CONNECTIONS {
+                        oldest_first.pop_front().iter().for_each(AbortHandle::abort);
+                    }
+                    oldest_first.push_back(connections.spawn(converse(stream, handler.clone())));
                 }
                 Err(error) => {
                     debug!("a connection could not be taken: {error}");

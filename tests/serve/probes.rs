@@ -1,6 +1,7 @@
 //! `/healthz` and `/livez` (rows I9, I10, I12, cases H07–H10).
 
-use std::net::TcpListener;
+use std::io::{ErrorKind, Read};
+use std::net::{TcpListener, TcpStream};
 
 use serde_json::Value;
 
@@ -89,6 +90,23 @@ netns_test! {
         daemon.wait_for_log("metrics cannot be served on 127.0.0.1:10249");
         drop(taken);
         daemon.wait_for(METRICS, "/proxyMode", |answer| answer.status == 200);
+        daemon.stop();
+    }
+}
+
+netns_test! {
+    /// A probe that gets no answer ends the process.
+    fn probes_are_answered_beside_many_who_say_nothing() {
+        give_addresses();
+        let mut daemon = Daemon::start(EMPTY, &[]);
+        daemon.wait_for(HEALTHZ, "/livez", |answer| answer.status == 200);
+        let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(HEALTHZ).unwrap()).collect();
+        assert_eq!(get(HEALTHZ, "/livez").unwrap().status, 200);
+        // that one was not waited for, and the first had to go
+        let (first, last) = (&silent[0], &silent[299]);
+        last.set_nonblocking(true).unwrap();
+        assert_eq!((&*last).read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert!(matches!((&*first).read(&mut [0]), Ok(0) | Err(_)), "the first is still open");
         daemon.stop();
     }
 }
