@@ -199,11 +199,12 @@ impl Dataplane for Programmer {
 
     fn is_untouched(&mut self) -> Result<bool, SyncError> {
         let generation = self.connection.generation()?;
-        let before = self.shut.len();
-        if before > 0 {
+        let before = (self.addresses.clone(), self.shut.len());
+        self.choose_addresses();
+        if before.1 > 0 {
             self.open_doors();
         }
-        if !self.in_step || self.shut.len() < before {
+        if !self.in_step || self.addresses != before.0 || self.shut.len() < before.1 {
             return Ok(false);
         }
         if generation == self.generation {

@@ -44,7 +44,7 @@ pub fn trials() -> Vec<Trial> {
         trial(name, move || fixture::in_a_lab(|lab| in_case(&case, stack, lab)))
     });
     let alike = trial("userspace::compare_knows_where_it_differs", alike);
-    let tests: [Test; 7] = [
+    let tests: [Test; 8] = [
         ("each_endpoint_has_its_turn_and_one_that_refuses_is_passed_over", turns),
         ("a_client_keeps_its_endpoint", affinity),
         ("datagrams_find_another_endpoint", datagrams),
@@ -52,6 +52,7 @@ pub fn trials() -> Vec<Trial> {
         ("what_a_killed_process_leaves_is_taken_up_or_cleaned_up", killed),
         ("one_mode_follows_another_without_a_gap", beside),
         ("what_cannot_be_is_said", said),
+        ("ports_are_taken_from_a_range_and_one_too_few_is_said", few_ports),
     ];
     let tests =
         tests.into_iter().map(|(name, test)| trial(format!("userspace::{name}"), move || fixture::in_a_lab(test)));
@@ -374,6 +375,32 @@ fn said(lab: &mut Lab) -> Result<()> {
     let apply = Command::new(env!("CARGO_BIN_EXE_svcmap")).args(["apply", "-f", "-"]).args(MODE).output()?;
     let text = String::from_utf8_lossy(&apply.stderr);
     ensure!(apply.status.code() == Some(2) && text.contains("that is what run is for"), "{apply:?}");
+    Ok(())
+}
+
+/// Two ports for three Services: two are served, the third one is as soon as there is room.
+fn few_ports(lab: &mut Lab) -> Result<()> {
+    let lab = scene(lab)?.lab;
+    let _servers = serve(lab, Protocol::Tcp, &["10.180.0.1"])?;
+    let mode = [&MODE[..], &["--proxy-port-range=7000-7001", "--iptables-sync-period=1s"]].concat();
+    let service = |name: &str, number: u8| [format!("service {name} ip=172.30.0.{number}"), format!("slice {name} L1")];
+    let all = [service("a", 41), service("b", 42), service("c", 43)].concat();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let mut daemon = Daemon::start_with(lab, &mode, Stack::V4, &all)?;
+    daemon.wait_for("Service ns/c: there is no port to listen on: no port of portRange 7000-7001 is free", 1)?;
+    daemon.wait_for("synced", 1)?;
+    let answers = |ip: &str| -> Result<bool> {
+        let outcome = lab.probe(address(CLIENT, Family::V4), Protocol::Tcp, target(ip, 80, Family::V4), PATIENCE)?;
+        Ok(matches!(outcome, Outcome::Answered(_)))
+    };
+    ensure!(answers("172.30.0.41")? && answers("172.30.0.42")? && !answers("172.30.0.43")?, "two of three");
+    let doors = lab.node().command("nft", &["list", "set", "ip", "svcmap-userspace", "doors"], "")?;
+    ensure!(doors.contains("192.168.0.2 . tcp . 7000") && doors.contains("192.168.0.2 . tcp . 7001"), "{doors}");
+    daemon.tell(Stack::V4, &all[2..])?;
+    wait_until("the third Service is served", || answers("172.30.0.43"))?;
+    ensure!(answers("172.30.0.42")? && !answers("172.30.0.41")?, "the other two");
+    daemon.stop()?;
+    svcmap_of(lab, &[&["cleanup"], &MODE[..]].concat(), "")?;
     Ok(())
 }
 
