@@ -22,6 +22,7 @@ pub const ALL: &[(&str, Scene)] = &[
     ("every_scheduler_is_known_to_the_kernel", schedulers),
     ("what_is_rendered_is_what_is_applied", rendered),
     ("cleanup_leaves_nothing", cleaned_up),
+    ("what_kube_proxy_left_goes_and_all_else_stays", left_over),
     ("connections_fare_as_in_nftables_but_for_what_is_known", compared),
 ];
 
@@ -328,6 +329,45 @@ fn cleaned_up() -> Result<()> {
     let rules = lab.node().command("iptables-save", &[], "")?;
     ensure!(!rules.contains("KUBE"), "{rules}");
     ensure!(lab.node().command("ip", &["link", "show", "kube-ipvs0"], "").is_err(), "kube-ipvs0 is still there");
+    Ok(())
+}
+
+/// Behaviour row J12. What svcmap makes in this mode has kube-proxy's names, so that it stands for what kube-proxy left; beside it
+/// is what others have.
+fn left_over() -> Result<()> {
+    let lab = lab()?;
+    let node = lab.node();
+    ipvsadm(&lab, &["-A", "-t", "203.0.113.77:30080", "-s", "wlc"])?;
+    ipvsadm(&lab, &["-A", "-t", "192.168.0.2:5000", "-s", "wlc"])?;
+    node.command("ipset", &["create", "mine", "hash:ip"], "")?;
+    node.command("iptables", &["-t", "nat", "-N", "MINE"], "")?;
+    let others = || -> Result<[String; 4]> {
+        Ok([
+            ipvsadm(&lab, &["-Sn"])?,
+            node.command("ipset", &["list", "-name"], "")?,
+            node.command("ip", &["-o", "link", "show", "type", "dummy"], "")?,
+            node.command("iptables-save", &["-t", "nat"], "")?.lines().filter(|line| line.contains("MINE")).collect(),
+        ])
+    };
+    let before = others()?;
+    apply(&lab, &[], Stack::Dual, &["service svc port=80@30080", "slice svc L1 R2"])?;
+    node.command("ipset", &["create", "KUBE-HEALTH-CHECK-NODE-PORT", "bitmap:port", "range", "0-65535"], "")?;
+    let full = ipvsadm(&lab, &["-Sn"])?;
+    ensure!(full.contains("172.30.0.41:80") && full.contains("192.168.0.2:30080"), "{full}");
+
+    let said = svcmap(&lab, &["cleanup", "--kube-proxy"], "")?;
+    for what in
+        ["virtual servers of IPVS", "interface kube-ipvs0", "set KUBE-CLUSTER-IP", "set KUBE-HEALTH-CHECK-NODE-PORT"]
+    {
+        ensure!(said.contains(what), "{what:?} is not told: {said}");
+    }
+    ensure!(others()? == before, "{before:#?} became {:#?}: {said}", others()?);
+    for program in ["iptables-save", "ip6tables-save"] {
+        let rules = node.command(program, &[], "")?;
+        ensure!(!rules.contains("KUBE"), "{program}: {rules}");
+    }
+    let again = svcmap(&lab, &["cleanup", "--kube-proxy"], "")?;
+    ensure!(again.contains("nothing removed"), "{again}");
     Ok(())
 }
 
