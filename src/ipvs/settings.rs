@@ -10,8 +10,9 @@ use crate::config::Ipvs;
 /// and `IP_VS_SVC_F_SCHED_MH_PORT` of the kernel's `ip_vs.h`.
 const MH_FLAGS: u32 = 0x8 | 0x10;
 
-/// The kernel's schedulers.
-const SCHEDULERS: [&str; 13] = ["rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "sh", "dh", "mh", "sed", "nq"];
+/// The kernel's schedulers; whether a kernel has all of them is its own affair.
+const SCHEDULERS: [&str; 14] =
+    ["rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "sh", "dh", "mh", "sed", "nq", "twos"];
 
 /// The settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
