@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use svcmap::config::ProxyConfig;
+use svcmap::lab::kernel_memory;
 use svcmap::netlink::model::{Bytes, Data, Element, Op, SetRef};
 use svcmap::netlink::{CodecKind, Connection};
 use svcmap::nftables::program::{Applied, Programmer};
@@ -14,7 +15,7 @@ use svcmap::source::{Change, Snapshot};
 use svcmap::tracker::Tracker;
 
 use crate::connections::{CLIENT, ROUNDS, make_addresses_local};
-use crate::load::{cluster, kernel_memory};
+use crate::load::cluster;
 use crate::report::{Size, time};
 
 /// Endpoints of the Services of the first table.
@@ -32,9 +33,7 @@ pub fn print() -> anyhow::Result<()> {
     for endpoints in ENDPOINTS {
         row(&["--affinity-endpoints", &endpoints.to_string()])?;
     }
-    println!(
-        "\nThe same by the number of clients that are remembered. memory: slab and vmalloc in the kernel, a client;"
-    );
+    println!("\nThe same by the number of clients that are remembered. memory: what the kernel keeps, a client;");
     println!(
         "endpoint removed: the kernel's time, and from the event to the commit, with what is sent; restart and timeout"
     );

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use svcmap::config::ProxyConfig;
-use svcmap::lab::{Stopwatch, median};
+use svcmap::lab::{Stopwatch, kernel_memory, median};
 use svcmap::netlink::CodecKind;
 use svcmap::nftables::program::{Applied, Programmer};
 use svcmap::nftables::text;
@@ -136,11 +136,6 @@ fn nft(programmer: &Programmer) -> anyhow::Result<Option<f64>> {
 
 fn peak_rss() -> anyhow::Result<u64> {
     Ok(1024 * field("/proc/self/status", "VmHWM:")?)
-}
-
-/// Slab and vmalloc, in bytes.
-pub fn kernel_memory() -> anyhow::Result<i64> {
-    Ok(1024 * (field("/proc/meminfo", "Slab:")? + field("/proc/meminfo", "VmallocUsed:")?) as i64)
 }
 
 /// The number behind a name in one of the kernel's files, in KiB.

@@ -48,7 +48,7 @@ pub struct Row {
     pub adopt: f64,
     /// The process's peak, after the first load.
     pub rss: u64,
-    /// Slab and vmalloc that the load took.
+    /// The kernel's memory that the load took.
     pub kernel_memory: i64,
     /// A new connection: direct without any ruleset, direct with it, and to the first, middle and last Service.
     pub bare: f64,
@@ -91,7 +91,7 @@ pub fn print_header() {
     println!("nft -f: the same ruleset as text; ratio: nft / total. replace, add, remove: the kernel's time for one");
     println!("endpoint replaced, one Service added, one removed (from the event to the commit in brackets), medians.");
     println!(
-        "restart: adopting what is there. RSS: peak after the load. kernel: slab and vmalloc. direct: a new UDP flow"
+        "restart: adopting what is there. RSS: peak after the load. kernel: the memory that it takes. direct: a new UDP flow"
     );
     println!(
         "to a pod, without a ruleset; Service: the same through the first, middle, last Service, as a multiple of it"

@@ -1,5 +1,7 @@
 //! What a mode has to be able to do.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 
 use crate::lab::Spent;
@@ -15,6 +17,14 @@ pub trait Backend {
     /// # Errors
     /// The kernel, or the program that loads them, refuses the rules.
     fn load(&mut self, plan: &Plan) -> Result<Loaded>;
+
+    /// What there is now, by kind; nothing where all objects are of one kind.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    fn kinds(&mut self) -> Result<BTreeMap<&'static str, usize>> {
+        Ok(BTreeMap::new())
+    }
 
     /// Follows a change of the plan; what that took, without what was done to find out what to send.
     ///

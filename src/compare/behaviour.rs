@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use ipnet::IpNet;
 
 use super::measure::open;
-use super::{Mode, known, samples};
+use super::{Known, Mode, samples};
 use crate::ipvs::state::planned_addresses;
 use crate::lab::{Lab, Listen, Outcome, Place};
 use crate::objects::{Family, FamilyOf};
@@ -82,11 +82,12 @@ struct Attempt<'a> {
     to: SocketAddr,
 }
 
-/// Tries the Services of a plan in each of the modes, each in a cluster of its own.
+/// Tries the Services of a plan in each of the modes, each in a cluster of its own, and says which differences from the first
+/// mode are known.
 ///
 /// # Errors
 /// A mode cannot be run, or a cluster not be built.
-pub fn observe(modes: &[Mode], plan: &Plan) -> Result<Vec<Observation>> {
+pub fn observe(modes: &[Mode], plan: &Plan, known: &Known) -> Result<Vec<Observation>> {
     let ports = samples::services(plan, SERVICES).into_iter().flatten();
     let plan = Plan::new(plan.node.clone(), ports);
     let attempts = attempts(&plan);
@@ -100,7 +101,7 @@ pub fn observe(modes: &[Mode], plan: &Plan) -> Result<Vec<Observation>> {
             observation.outcomes.insert(mode.name(), attempt.look(&lab)?);
         }
     }
-    observations.iter_mut().for_each(|observation| observation.known = known::why(modes[0], observation));
+    observations.iter_mut().for_each(|observation| observation.known = known.why(modes[0], observation));
     Ok(observations)
 }
 

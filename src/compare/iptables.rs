@@ -1,5 +1,7 @@
 //! kube-proxy's iptables layout, loaded by a variant of `iptables-restore`.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 
 use super::backend::{Backend, Loaded};
@@ -67,6 +69,11 @@ impl Backend for Iptables<'_> {
         }
         let spent = watch.spent()?;
         Ok(Loaded { objects: self.loaded.iter().map(|(_, rules)| rules.rules()).sum(), bytes, spent })
+    }
+
+    fn kinds(&mut self) -> Result<BTreeMap<&'static str, usize>> {
+        let count = |of: fn(&Ruleset) -> usize| self.loaded.iter().map(|(_, rules)| of(rules)).sum();
+        Ok([("rules", count(Ruleset::rules)), ("chains", count(Ruleset::chains))].into())
     }
 
     /// Each family in turn, as kube-proxy has it; only what happens from the text on counts.

@@ -1,5 +1,7 @@
 //! Virtual servers of IPVS.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 
 use super::backend::{Backend, Loaded};
@@ -38,6 +40,10 @@ impl Backend for Ipvs<'_> {
         let watch = Stopwatch::start()?;
         let applied = self.namespace.run(|| self.programmer.replace(node, ports))?;
         Ok(Loaded { objects: applied.added, bytes: applied.bytes, spent: watch.spent()? })
+    }
+
+    fn kinds(&mut self) -> Result<BTreeMap<&'static str, usize>> {
+        Ok(self.programmer.made())
     }
 
     /// Working out what differs is part of it.

@@ -12,8 +12,8 @@ use super::ipvs::Ipvs;
 use super::nftables::Nftables;
 use super::samples::{self, Targets};
 use super::userspace::Userspace;
-use super::{Connection, Mode, Row};
-use crate::lab::{Namespace, Rounds, Spent};
+use super::{Mode, PerTarget, Row};
+use crate::lab::{Namespace, Rounds, Spent, Stopwatch, settled_kernel_memory};
 use crate::plan::{Plan, PlanChange, PortPlan};
 
 /// Services that are changed in each way; the median counts.
@@ -30,14 +30,38 @@ pub fn measure(mode: Mode, plan: &Plan) -> Result<Row> {
     let namespace = Namespace::new(mode.name())?;
     let mut backend = open(mode, &namespace)?;
     ensure!(!plan.ports.is_empty(), "there are no Services");
+    let before = settled_kernel_memory()?;
     let Loaded { objects, bytes, spent: load } = backend.load(plan).context("loading")?;
-    let [replace_endpoint, remove_service, add_service] = changes(plan, backend.as_mut())?;
-    let connection = match Targets::choose(plan) {
-        Some(targets) => Some(connections(&targets, &namespace, backend.as_mut())?),
-        None => None,
+    let kernel_memory = settled_kernel_memory()? - before;
+    let mut kinds = backend.kinds().context("counting")?;
+    if kinds.is_empty() {
+        kinds.insert("objects", objects);
+    }
+    let Changes { replaced, whole, removed, added } = changes(plan, backend.as_mut())?;
+    let (connection, packet) = match Targets::choose(plan) {
+        Some(targets) => {
+            let (connection, packet) = connections(&targets, &namespace, backend.as_mut())?;
+            (Some(connection), Some(packet))
+        }
+        None => (None, None),
     };
-    let loader = backend.loader();
-    Ok(Row { mode, loader, objects, bytes, load, add_service, remove_service, replace_endpoint, connection })
+    Ok(Row {
+        services: plan.ports.keys().map(|id| id.name.service()).collect::<BTreeSet<_>>().len(),
+        endpoints: plan.ports.values().map(|port| port.cluster.len().max(port.local.len())).sum(),
+        mode,
+        loader: backend.loader(),
+        objects,
+        kinds,
+        bytes,
+        kernel_memory,
+        load,
+        add_service: Spent::median(&added),
+        remove_service: Spent::median(&removed),
+        replace_endpoint: Spent::median(&replaced),
+        control_plane: Spent::median(&whole),
+        connection,
+        packet,
+    })
 }
 
 /// A mode in a namespace.
@@ -55,24 +79,38 @@ pub fn open(mode: Mode, namespace: &Namespace) -> Result<Box<dyn Backend + '_>> 
     })
 }
 
+/// What changes took.
+#[derive(Default)]
+struct Changes {
+    /// From the text or the plan on.
+    replaced: Vec<Spent>,
+    /// The same changes with all that comes before.
+    whole: Vec<Spent>,
+    removed: Vec<Spent>,
+    added: Vec<Spent>,
+}
+
 /// One endpoint replaced, one Service removed, one added. Afterwards all is as it was.
-fn changes(plan: &Plan, backend: &mut dyn Backend) -> Result<[Option<Spent>; 3]> {
-    let [mut replaced, mut removed, mut added] = [const { Vec::new() }; 3];
+fn changes(plan: &Plan, backend: &mut dyn Backend) -> Result<Changes> {
+    let mut changes = Changes::default();
     let changed = |changed: Vec<PortPlan>| PlanChange { changed, ..PlanChange::default() };
     for ports in samples::services(plan, CHANGES) {
         if let Some(other) = ports.iter().find_map(samples::with_another_endpoint) {
-            replaced.push(backend.change(changed(vec![other])).context("replacing an endpoint")?);
+            let watch = Stopwatch::start()?;
+            changes.replaced.push(backend.change(changed(vec![other])).context("replacing an endpoint")?);
+            changes.whole.push(watch.spent()?);
             backend.change(changed(ports.clone()))?;
         }
         let gone = ports.iter().map(|port| port.id.clone()).collect();
         let gone = PlanChange { removed: gone, ..PlanChange::default() };
-        removed.push(backend.change(gone).context("removing a Service")?);
-        added.push(backend.change(changed(ports)).context("adding a Service")?);
+        changes.removed.push(backend.change(gone).context("removing a Service")?);
+        changes.added.push(backend.change(changed(ports)).context("adding a Service")?);
     }
-    Ok([replaced, removed, added].map(|samples| Spent::median(&samples)))
+    Ok(changes)
 }
 
-fn connections(targets: &Targets, namespace: &Namespace, backend: &mut dyn Backend) -> Result<Connection> {
+/// New connections, and packets on established ones.
+fn connections(targets: &Targets, namespace: &Namespace, backend: &mut dyn Backend) -> Result<(PerTarget, PerTarget)> {
     backend.change(PlanChange { changed: targets.ports.to_vec(), ..PlanChange::default() })?;
     let mut script = "link set lo up\n".to_owned();
     for address in targets.addresses() {
@@ -83,7 +121,9 @@ fn connections(targets: &Targets, namespace: &Namespace, backend: &mut dyn Backe
     let pod = targets.endpoints().next().context("targets have endpoints")?;
     let [first, middle, last] = targets.frontends;
     let to = [SocketAddr::new(pod.ip, pod.port), first, middle, last];
-    let costs = namespace.run(|| ROUNDS.costs(targets.client, to, ports));
-    let [direct, first, middle, last] = costs.context("connections")?;
-    Ok(Connection { direct, first, middle, last })
+    let named = |[direct, first, middle, last]: [f64; 4]| PerTarget { direct, first, middle, last };
+    let costs = namespace.run(|| ROUNDS.costs(targets.client, to, ports)).context("connections")?;
+    let pods = targets.endpoints().map(|pod| SocketAddr::new(pod.ip, pod.port)).collect::<BTreeSet<_>>();
+    let established = namespace.run(|| ROUNDS.established_costs(targets.client, to, pods));
+    Ok((named(costs), named(established.context("established connections")?)))
 }

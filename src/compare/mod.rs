@@ -1,5 +1,5 @@
-//! The same Services in several forms of rules, side by side: what it takes to load and to change them, what a new
-//! connection costs, and whether connections fare the same.
+//! The same Services in several forms of rules, side by side: what it takes to load, to keep and to change them, what new
+//! connections and packets cost, and whether connections fare the same.
 
 mod backend;
 mod behaviour;
@@ -8,16 +8,21 @@ mod ipvs;
 mod known;
 mod measure;
 mod nftables;
+mod plot;
 mod samples;
 mod userspace;
+
+use std::collections::BTreeMap;
 
 use crate::lab::Spent;
 
 pub use behaviour::{Client, Observation, observe};
+pub use known::Known;
 pub use measure::{measure, open};
+pub use plot::plot;
 
 /// A form of the rules, and what loads it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
     /// Maps of nftables, by svcmap's own netlink messages.
@@ -48,17 +53,25 @@ impl Mode {
     }
 }
 
-/// What was measured of a mode.
+/// What was measured of a mode with one plan.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
+    /// How many Services the plan has.
+    pub services: usize,
+    /// How many endpoints all of their ports have together.
+    pub endpoints: usize,
     /// The mode.
     pub mode: Mode,
     /// What loads it.
     pub loader: String,
-    /// How many elements of maps and sets, or rules, the Services became.
+    /// How many elements of maps and sets, or rules, or whatever else the Services became.
     pub objects: usize,
+    /// The same and what is beside them, by kind.
+    pub kinds: BTreeMap<&'static str, usize>,
     /// Bytes of the transactions, or of the text.
     pub bytes: usize,
+    /// Bytes that the kernel uses more than before; less than about a MiB is lost in what else uses memory.
+    pub kernel_memory: i64,
     /// Everything into an empty network namespace.
     pub load: Spent,
     /// One Service more, the median of several.
@@ -67,13 +80,17 @@ pub struct Row {
     pub remove_service: Option<Spent>,
     /// One endpoint in the place of another; none where there is no endpoint.
     pub replace_endpoint: Option<Spent>,
+    /// The same with all that is done before anything is sent: what the control plane uses for a change.
+    pub control_plane: Option<Spent>,
     /// A new connection; none where no IPv4 Service has a ClusterIP and endpoints.
-    pub connection: Option<Connection>,
+    pub connection: Option<PerTarget>,
+    /// A packet on a connection that was answered before.
+    pub packet: Option<PerTarget>,
 }
 
-/// Seconds of processor time that a new connection takes, with all rules loaded.
+/// Seconds of processor time by where to, with all rules loaded.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
-pub struct Connection {
+pub struct PerTarget {
     /// To an endpoint, past all Services.
     pub direct: f64,
     /// Through the first Service, in the order of names.

@@ -157,6 +157,11 @@ impl Ruleset {
         out
     }
 
+    /// How many chains of its own there are.
+    pub fn chains(&self) -> usize {
+        self.tables.iter().map(|table| table.chains.len()).sum()
+    }
+
     /// How many rules there are.
     pub fn rules(&self) -> usize {
         self.tables.iter().map(Table::rules).sum()

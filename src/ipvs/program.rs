@@ -73,6 +73,25 @@ impl Programmer {
         })
     }
 
+    /// How many things of each kind were programmed.
+    pub fn made(&self) -> BTreeMap<&'static str, usize> {
+        let mut made = BTreeMap::new();
+        for state in self.states.iter().flatten() {
+            let rules = companions(&self.plan.node, state.family);
+            for (kind, count) in [
+                ("virtual servers", state.servers.len()),
+                ("real servers", state.servers.values().map(|server| server.destinations.len()).sum()),
+                ("set entries", state.sets.values().map(BTreeSet::len).sum()),
+                ("addresses", state.addresses.len()),
+                ("rules", rules.rules()),
+                ("chains", rules.chains()),
+            ] {
+                *made.entry(kind).or_default() += count;
+            }
+        }
+        made
+    }
+
     /// What is wanted now, for each family that has Services, or had.
     fn wanted(&self) -> [Option<State>; 2] {
         Family::BOTH.map(|family| {

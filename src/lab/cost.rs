@@ -1,13 +1,17 @@
 //! What things cost: processor time, which does not count what others on the machine do meanwhile, and the clock.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
+
+/// How long to wait for an answer within the machine, and how often.
+const ANSWER: Duration = Duration::from_secs(1);
+const TRIES: usize = 10;
 
 /// What something took, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -90,18 +94,48 @@ impl Rounds {
         targets: [SocketAddr; N],
         ports: impl IntoIterator<Item = u16>,
     ) -> io::Result<[f64; N]> {
-        let sinks = ports.into_iter().map(|port| UdpSocket::bind(("0.0.0.0", port))).collect::<io::Result<Vec<_>>>()?;
-        sinks.iter().try_for_each(|sink| sink.set_nonblocking(true))?;
+        let sinks = sinks(ports.into_iter().map(|port| (Ipv4Addr::UNSPECIFIED, port).into()))?;
         let mut rounds: [Vec<f64>; N] = std::array::from_fn(|_| Vec::new());
         for round in 0..self.rounds {
             for i in 0..N {
                 let target = (i + round) % N;
                 rounds[target].push(self.round(client, targets[target])?);
-                let mut buffer = [0; 64];
-                sinks.iter().for_each(|sink| while sink.recv(&mut buffer).is_ok() {});
+                empty(&sinks);
             }
             // where the program is missing, the flows are only forgotten later
             let _ = Command::new("conntrack").arg("-F").output();
+        }
+        Ok(rounds.map(median))
+    }
+
+    /// Seconds of processor time that a packet takes on a connection to each target that was answered before, with as many
+    /// packets in a round as there would be connections; everything else is as in [`Rounds::costs`]. `endpoints` are those
+    /// that the packets end up at.
+    ///
+    /// # Errors
+    /// Those of the sockets; [`io::ErrorKind::TimedOut`] where there is no answer.
+    pub fn established_costs<const N: usize>(
+        &self,
+        client: IpAddr,
+        targets: [SocketAddr; N],
+        endpoints: impl IntoIterator<Item = SocketAddr>,
+    ) -> io::Result<[f64; N]> {
+        let sinks = sinks(endpoints)?;
+        let mut connections = Vec::with_capacity(N);
+        for target in targets {
+            connections.push(establish(client, target, &sinks)?);
+        }
+        let mut rounds: [Vec<f64>; N] = std::array::from_fn(|_| Vec::new());
+        for round in 0..self.rounds {
+            for i in 0..N {
+                let target = (i + round) % N;
+                let started = thread_time()?;
+                for _ in 0..self.connections {
+                    let _ = connections[target].send(b"?");
+                }
+                rounds[target].push((thread_time()? - started) / self.connections as f64);
+                empty(&sinks);
+            }
         }
         Ok(rounds.map(median))
     }
@@ -115,6 +149,38 @@ impl Rounds {
         }
         Ok((thread_time()? - started) / self.connections as f64)
     }
+}
+
+/// What the packets end up in.
+fn sinks(addresses: impl IntoIterator<Item = SocketAddr>) -> io::Result<Vec<UdpSocket>> {
+    let sinks = addresses.into_iter().map(UdpSocket::bind).collect::<io::Result<Vec<_>>>()?;
+    sinks.iter().try_for_each(|sink| sink.set_nonblocking(true))?;
+    Ok(sinks)
+}
+
+fn empty(sinks: &[UdpSocket]) {
+    let mut buffer = [0; 64];
+    sinks.iter().for_each(|sink| while sink.recv(&mut buffer).is_ok() {});
+}
+
+/// A socket that has sent something and got it back, so that connection tracking has seen both directions.
+fn establish(client: IpAddr, target: SocketAddr, sinks: &[UdpSocket]) -> io::Result<UdpSocket> {
+    let connection = UdpSocket::bind((client, 0))?;
+    connection.connect(target)?;
+    connection.set_read_timeout(Some(ANSWER))?;
+    let mut buffer = [0; 64];
+    for _ in 0..TRIES {
+        connection.send(b"?")?;
+        for sink in sinks {
+            while let Ok((length, from)) = sink.recv_from(&mut buffer) {
+                sink.send_to(&buffer[..length], from)?;
+            }
+        }
+        if connection.recv(&mut buffer).is_ok() {
+            return Ok(connection);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer from {target}")))
 }
 
 /// Seconds that this thread has used, in the kernel too.

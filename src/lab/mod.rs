@@ -7,6 +7,7 @@
 mod client;
 mod cost;
 mod enter;
+mod memory;
 mod namespace;
 mod sctp;
 mod server;
@@ -17,6 +18,7 @@ use std::net::SocketAddr;
 pub use client::{Answer, Conversation, Outcome, probe};
 pub use cost::{Rounds, Spent, Stopwatch, median};
 pub use enter::{EnterError, enter, enter_network};
+pub use memory::{kernel_memory, settled_kernel_memory};
 pub use namespace::Namespace;
 pub use server::Server;
 pub use topology::{Lab, Place};

@@ -4,6 +4,7 @@
 
 pub mod api_server;
 pub mod cases;
+pub mod flows;
 pub mod history;
 pub mod interpreter;
 #[macro_use]

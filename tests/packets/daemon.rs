@@ -30,12 +30,24 @@ impl Daemon {
 
     /// The same with more arguments.
     pub fn start_with(lab: &Lab, arguments: &[&str], stack: Stack, objects: &[&str]) -> Result<Daemon> {
+        Daemon::start_where(lab, &[], arguments, stack, objects)
+    }
+
+    /// The same in an environment with these variables.
+    pub fn start_where(
+        lab: &Lab,
+        environment: &[(&str, &str)],
+        arguments: &[&str],
+        stack: Stack,
+        objects: &[&str],
+    ) -> Result<Daemon> {
         let directory = tempfile::tempdir()?;
         let log = File::create(directory.path().join("log"))?;
         write(&directory, stack, objects)?;
         let mut command = Command::new(env!("CARGO_BIN_EXE_svcmap"));
         command.args(["run", "--hostname-override", LOCAL_NODE, "--cluster-cidr", "10.0.0.0/8,fd00:5c::a00:0/104"]);
         command
+            .envs(environment.iter().copied())
             .args(arguments)
             .arg("-f")
             .arg(manifests(&directory))

@@ -1,11 +1,9 @@
-//! What `render --mode iptables` prints, loaded by `iptables-restore`: both variants take it, and packets go where it says; and
-//! `compare`, which measures that beside the nftables mode.
+//! What `render --mode iptables` prints, loaded by `iptables-restore`: both variants take it, and packets go where it says.
 
-use std::process::Command;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use libtest_mimic::Trial;
-use serde_json::Value;
 use svcmap::lab::{Lab, Namespace, Outcome};
 use svcmap::objects::{Family, Protocol};
 
@@ -27,97 +25,51 @@ pub fn trials() -> Vec<Trial> {
         let accepted = trial(format!("iptables::{variant}_takes_the_rulesets"), move || accepted(variant));
         let packets = move || fixture::in_a_lab(move |lab| packets(lab, variant));
         let packets = trial(format!("iptables::packets_through_{variant}"), packets);
-        [accepted, packets].map(|trial| trial.with_ignored_flag(missing.is_some()))
+        let programmed = move || fixture::in_a_lab(move |lab| programmed(lab, variant));
+        let programmed = trial(format!("iptables::{variant}_programs_changes_next_to_others"), programmed);
+        [accepted, packets, programmed].map(|trial| trial.with_ignored_flag(missing.is_some()))
     };
-    let compared = trial("iptables::compare_prints_a_row_for_each_mode", compared);
-    let compared = compared.with_ignored_flag(missing("nft").is_err());
-    let without = trial("iptables::compare_goes_on_without_iptables", without_iptables);
-    let alike = trial("iptables::compare_sees_connections_fare_alike", alike);
-    let alike = alike.with_ignored_flag(missing("nft").is_err());
-    let programmed = trial("iptables::is_programmed_next_to_others", || fixture::in_a_lab(programmed));
-    let programmed = programmed.with_ignored_flag(missing("nft").is_err());
-    VARIANTS.into_iter().flat_map(of).chain([compared, without, programmed, alike]).collect()
+    VARIANTS.into_iter().flat_map(of).collect()
 }
 
-const COMPARE: [&str; 7] = ["compare", "--services", "6", "--endpoints", "2", "-o", "json"];
-
-fn compared() -> Result<()> {
-    let output = Command::new(env!("CARGO_BIN_EXE_svcmap")).args(COMPARE).output()?;
-    ensure!(output.status.success(), "{output:?}");
-    let report: Value = serde_json::from_slice(&output.stdout)?;
-    let rows = report["rows"].as_array().context("rows")?;
-    let modes: Vec<_> = rows.iter().filter_map(|row| row["mode"].as_str()).collect();
-    ensure!(modes == ["nftables", "iptables"], "{report}");
-    for row in rows {
-        for number in [
-            "/objects",
-            "/bytes",
-            "/load/clock",
-            "/add_service/clock",
-            "/remove_service/clock",
-            "/replace_endpoint/clock",
-            "/connection/direct",
-            "/connection/first",
-            "/connection/middle",
-            "/connection/last",
-        ] {
-            ensure!(row.pointer(number).and_then(Value::as_f64).is_some_and(|n| n > 0.0), "{number} in {row}");
-        }
-    }
-    Ok(())
-}
-
-/// Every frontend by every kind of client; where the modes differ, it is known why.
-fn alike() -> Result<()> {
-    let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/manifests");
-    let output = Command::new(env!("CARGO_BIN_EXE_svcmap"))
-        .args(["compare", "--only", "behaviour", "-o", "json", "-f", manifests])
-        .args(["--hostname-override", "n1", "--cluster-cidr", "10.128.0.0/9,fd10::/48"])
-        .output()?;
-    ensure!(output.status.success(), "{output:?}");
-    let report: Value = serde_json::from_slice(&output.stdout)?;
-    let observations = report["behaviour"].as_array().context("behaviour")?;
-    ensure!(observations.len() > 60, "only {} were tried", observations.len());
-    let has = |mode: &str, outcome: &str| observations.iter().any(|seen| seen["outcomes"][mode] == outcome);
-    for mode in ["nftables", "iptables"] {
-        for outcome in
-            ["no answer", "refused", "endpoints of this node, source kept", "endpoints of all nodes, masqueraded"]
-        {
-            ensure!(has(mode, outcome), "{mode}: never {outcome}");
-        }
-    }
-    let known = observations.iter().filter(|seen| seen["known"].is_string());
-    ensure!(known.count() > 0, "that the node is not refused in iptables is not seen");
-    Ok(())
-}
-
-/// On a machine that has no iptables, the other mode is measured all the same.
-fn without_iptables() -> Result<()> {
-    let script = "mount --make-rprivate / && mount -t tmpfs none /usr/sbin && exec \"$@\"";
-    let output = Command::new("unshare")
-        .args(["-m", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_svcmap")])
-        .args(COMPARE)
-        .output()?;
-    let report: Value = serde_json::from_slice(&output.stdout).with_context(|| format!("{output:?}"))?;
-    ensure!(output.status.code() == Some(3), "{output:?}");
-    ensure!(report["rows"][0]["mode"] == "nftables" && report["rows"][1].is_null(), "{report}");
-    ensure!(report["not_run"][0]["mode"] == "iptables", "{report}");
-    ensure!(report["not_run"][0]["why"].as_str().is_some_and(|why| why.contains("iptables-restore")), "{report}");
-    Ok(())
-}
+/// Tables without rules.
+const EMPTY: &str = "*nat\nCOMMIT\n*filter\nCOMMIT\n";
 
 /// The rules of somebody else, one of which has to stay the first.
 const FOREIGN: &str = "*nat\n:MINE - [0:0]\n-A PREROUTING -p tcp --dport 4444 -j MINE\n-A MINE -j RETURN\nCOMMIT\n\
                        *filter\n-A INPUT -p tcp --dport 22 -j ACCEPT\nCOMMIT\n";
 
+/// A directory in which the programs without a variant in their names are those of one, and the path that has it first.
+fn programs(variant: &str) -> Result<(tempfile::TempDir, String)> {
+    let directory = tempfile::tempdir()?;
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    for program in ["iptables", "ip6tables"] {
+        for verb in ["restore", "save"] {
+            let name = format!("{program}-{variant}-{verb}");
+            let found = path.split(':').map(|place| Path::new(place).join(&name)).find(|file| file.exists());
+            std::os::unix::fs::symlink(found.context(name)?, directory.path().join(format!("{program}-{verb}")))?;
+        }
+    }
+    let path = format!("{}:{path}", directory.path().display());
+    Ok((directory, path))
+}
+
 /// `apply`, `run` and `cleanup`: changes reach the packets, and nobody else's rules are touched.
-fn programmed(lab: &mut Lab) -> Result<()> {
+fn programmed(lab: &mut Lab, variant: &'static str) -> Result<()> {
     let scene = Scene::new(lab, Stack::Dual, "L1 R2", &["203.0.113.2"])?;
     let lab = scene.lab;
     let _servers = scene.serve(Protocol::Tcp, 8080)?;
-    let rules = || lab.node().command("iptables-save", &[], "");
-    load(lab.node(), "nft", FOREIGN, &[])?;
-    let svcmap = |arguments: &[&str], input: &str| lab.node().command(env!("CARGO_BIN_EXE_svcmap"), arguments, input);
+    let (directory, path) = programs(variant)?;
+    let lock = directory.path().join("lock").display().to_string();
+    let environment = [("PATH", path.as_str()), ("XTABLES_LOCKFILE", lock.as_str())];
+    let variables = environment.map(|(name, value)| format!("{name}={value}"));
+    let run = |program: &str, arguments: &[&str], input: &str| {
+        let all = [&variables.each_ref().map(String::as_str)[..], &[program], arguments].concat();
+        lab.node().command("env", &all, input)
+    };
+    let rules = || run("iptables-save", &[], "");
+    load(lab.node(), variant, FOREIGN, &[])?;
+    let svcmap = |arguments: &[&str], input: &str| run(env!("CARGO_BIN_EXE_svcmap"), arguments, input);
     let node = ["--hostname-override", LOCAL_NODE, "--cluster-cidr", "10.0.0.0/8,fd00:5c::a00:0/104"];
     let apply = [&["apply", "--mode", "iptables", "-f", "-"], &node[..]].concat();
     let service = "service svc port=80@3001";
@@ -135,11 +87,15 @@ fn programmed(lab: &mut Lab) -> Result<()> {
     let saved = rules()?;
     ensure!(saved.matches("-A PREROUTING").count() == 2 && saved.matches("-A KUBE-SEP-").count() == 2, "{saved}");
 
-    let mut daemon = Daemon::start_with(lab, &["--mode", "iptables"], Stack::Dual, &[service, "slice svc R2"])?;
+    // what the daemon sends after its start is what differs
+    let arguments = ["--mode", "iptables"];
+    let objects = [service, "slice svc R2"];
+    let mut daemon = Daemon::start_where(lab, &environment, &arguments, Stack::Dual, &objects)?;
     daemon.wait_for("synced", 1)?;
     daemon.tell(Stack::Dual, &[service, "slice svc L1"])?;
     daemon.wait_for("synced", 2)?;
     answers_from("10.180.0.1")?;
+    ensure!(rules()?.matches("-A KUBE-SEP-").count() == 2, "{}", rules()?);
     daemon.stop()?;
     ensure!(rules()?.contains("-A PREROUTING -p tcp -m tcp --dport 4444 -j MINE"), "{}", rules()?);
 
@@ -147,12 +103,18 @@ fn programmed(lab: &mut Lab) -> Result<()> {
     let left = rules()?;
     ensure!(!left.contains("KUBE-"), "{left}");
     ensure!(left.contains("--dport 4444 -j MINE") && left.contains("--dport 22 -j ACCEPT"), "{left}");
-    load(lab.node(), "nft", "*nat\nCOMMIT\n*filter\nCOMMIT\n", &[])
+    load(lab.node(), variant, EMPTY, &[])
 }
 
-fn missing(variant: &str) -> Result<()> {
+/// Empties the tables.
+pub fn clear(namespace: &Namespace) -> Result<()> {
+    load(namespace, "nft", EMPTY, &[])
+}
+
+/// Why a variant cannot run here, if it cannot.
+pub fn missing(variant: &str) -> Result<()> {
     let namespace = Namespace::new("probe")?;
-    load(&namespace, variant, "*nat\nCOMMIT\n*filter\nCOMMIT\n", &[])
+    load(&namespace, variant, EMPTY, &[])
 }
 
 /// Loads both families' parts of a text.
@@ -198,7 +160,7 @@ fn packets(lab: &mut Lab, variant: &str) -> Result<()> {
     let text = lab.node().command(env!("CARGO_BIN_EXE_svcmap"), &render, &document(Stack::Dual, &objects))?;
     load(lab.node(), variant, &text, &[])?;
     let result = Family::BOTH.into_iter().try_for_each(|family| requests(lab, family));
-    load(lab.node(), variant, "*nat\nCOMMIT\n*filter\nCOMMIT\n", &[])?;
+    load(lab.node(), variant, EMPTY, &[])?;
     result
 }
 

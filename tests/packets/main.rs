@@ -10,6 +10,7 @@ mod coexistence;
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;
+mod compare;
 mod conntrack;
 mod counters;
 mod daemon;
@@ -18,6 +19,7 @@ mod foreign;
 mod ground;
 mod healing;
 mod iptables;
+mod iptables_cases;
 mod keep_sending;
 mod localhost;
 mod proxy;
@@ -51,8 +53,10 @@ fn main() -> ExitCode {
     trials.extend(conntrack::trials());
     trials.extend(coexistence::trials());
     trials.extend(commands::trials());
+    trials.extend(compare::trials());
     trials.extend(counters::trials());
     trials.extend(iptables::trials());
+    trials.extend(iptables_cases::trials());
     trials.extend(keep_sending::trials());
     trials.extend(localhost::trials());
     trials.extend(top::trials());

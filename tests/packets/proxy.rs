@@ -3,29 +3,37 @@
 use anyhow::{Context, Result, ensure};
 use svcmap::config::ProxyConfig;
 use svcmap::conntrack;
+use svcmap::dataplane::Dataplane;
 use svcmap::lab::Lab;
 use svcmap::netlink::CodecKind;
 use svcmap::nftables::program::{Applied, Programmer};
 use svcmap::source::Snapshot;
 use svcmap::tracker::Tracker;
 
-/// A node's proxy.
-pub struct Proxy {
+/// A node's proxy, in one of the modes.
+pub struct Proxy<D: Dataplane = Programmer> {
     tracker: Tracker,
-    programmer: Programmer,
+    programmer: D,
 }
 
 impl Proxy {
     /// A proxy on the lab's node, which may have rules from an earlier one.
     pub fn start(lab: &Lab, config: ProxyConfig) -> Result<Proxy> {
         let programmer = lab.node().run(|| Programmer::open(CodecKind::Native))?;
-        Ok(Proxy { tracker: Tracker::new(config), programmer })
+        Ok(Proxy::of(programmer, config))
     }
 
     /// Removes the node's rules.
     pub fn clean(&mut self) -> Result<()> {
         self.programmer.cleanup()?;
         Ok(())
+    }
+}
+
+impl<D: Dataplane> Proxy<D> {
+    /// One that programs with this.
+    pub fn of(programmer: D, config: ProxyConfig) -> Proxy<D> {
+        Proxy { tracker: Tracker::new(config), programmer }
     }
 
     /// Deletes the chains that nothing uses any more.

@@ -20,8 +20,8 @@ use svcmap::tracker::Tracker;
 use svcmap::userspace::Programmer;
 use svcmap::userspace::program::cleanup;
 
-use crate::cases::{check, listens, places};
 use crate::common::cases::{Case, Flow, LOCAL_NODE, Look, NodeSettings, Outcome as Expected, Stack, address, snapshot};
+use crate::common::flows::{check, listens, places};
 use crate::daemon::Daemon;
 use crate::fixture;
 use crate::proxy::Proxy;

@@ -242,8 +242,8 @@ impl Table {
     }
 }
 
-/// The rings that there are; the last one is that of the flows of connection tracking.
-const RINGS: [&str; 4] = ["policy", "trace", "packets", "kernel"];
+/// The rings that there are: one of them for kube-proxy's iptables layout, the last one for the flows of connection tracking.
+const RINGS: [&str; 5] = ["policy", "trace", "packets", "iptables", "kernel"];
 
 /// Reads `RING: WHY; RING, RING: WHY`.
 fn exclusions(text: &str) -> BTreeMap<String, String> {
