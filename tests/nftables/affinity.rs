@@ -174,7 +174,9 @@ netns_test! {
         // another timeout is one of new connections, and nobody is looked for either
         let edited = PortPlan { affinity: Some(600), ..sticky.clone() };
         let change = PlanChange { changed: vec![edited.clone()], ..PlanChange::default() };
+        let began = std::time::Instant::now();
         let applied = programmer.change(change).unwrap();
+        println!("a timeout edited with {clients} clients took {:?}: {applied:?}", began.elapsed());
         if clients > AFFINITY_CLIENTS {
             let few = applied.added + applied.deleted == 0 && applied.bytes < 20_000;
             assert!(few && applied.transactions == 1, "what a few rules take: {applied:?}");
