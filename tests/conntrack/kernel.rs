@@ -81,7 +81,7 @@ netns_test! {
             for stack in stacks {
                 let failures = failures(&case, *stack);
                 if !failures.is_empty() {
-                    wrong += &format!("\n{} ({stack:?}): {}\n  {}", case.id, case.row, failures.join("\n  "));
+                    wrong += &case.complaint(*stack, &failures);
                 }
             }
         }

@@ -72,9 +72,11 @@ fn every_case_holds() {
                     *there &= !criteria.is_stale(&flow);
                 }
             }
-            for (flow, there) in flows.iter().zip(there).filter(|(_, there)| *there != case.stays) {
-                let seen = if there { "it stays" } else { "it ends" };
-                wrong += &format!("\n{} ({stack:?}): {}\n  {flow:?}: {seen}", case.id, case.row);
+            let others = flows.iter().zip(there).filter(|(_, there)| *there != case.stays);
+            let seen = |there| if there { "it stays" } else { "it ends" };
+            let failures: Vec<String> = others.map(|(flow, there)| format!("{flow:?}: {}", seen(there))).collect();
+            if !failures.is_empty() {
+                wrong += &case.complaint(stack, &failures);
             }
         }
     }

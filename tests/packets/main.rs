@@ -22,6 +22,7 @@ mod iptables;
 mod iptables_cases;
 mod keep_sending;
 mod localhost;
+mod node_addresses;
 mod proxy;
 mod random;
 mod scene;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
     trials.extend(iptables_cases::trials());
     trials.extend(keep_sending::trials());
     trials.extend(localhost::trials());
+    trials.extend(node_addresses::trials());
     trials.extend(top::trials());
     trials.extend(userspace::trials());
     libtest_mimic::run(&arguments, trials).exit_code()

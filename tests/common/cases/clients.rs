@@ -42,7 +42,7 @@ pub enum Round {
     Connect(Clients, String),
 }
 
-/// Who connects, twenty of each.
+/// Who connects, forty of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clients {
     /// Hosts outside the cluster.
@@ -64,7 +64,7 @@ impl Clients {
             Clients::Pods => "10.2.0",
             Clients::Node => "192.168.0",
         };
-        (10..30).map(move |n| format!("{network}.{n}"))
+        (10..50).map(move |n| format!("{network}.{n}"))
     }
 
     fn connect(text: &str) -> Round {
@@ -86,7 +86,7 @@ pub enum Expect {
     Other,
     /// The endpoint of the round before it, if that is still there; otherwise one that is.
     Kept,
-    /// One of these, and not all the same.
+    /// Each of these is somebody's, and nothing else is.
     Among(BTreeSet<String>),
 }
 
@@ -134,6 +134,15 @@ impl Sticky {
     /// Why this ring of tests cannot run the case, if it cannot.
     pub fn excluded_from(&self, ring: &str) -> Option<&str> {
         self.excluded.get(ring).map(String::as_str)
+    }
+
+    /// What is said of a row whose outcome is wrong, with the objects that there are at its end.
+    pub fn complaint(&self, stack: Stack) -> String {
+        let last = self.steps.iter().rev().find_map(|step| match step {
+            Round::Sync(given) => Some(given),
+            _ => None,
+        });
+        format!("{}\nof {}", self.row, manifests(&self.node, last.expect("a state"), stack))
     }
 
     /// Objects, as they are read from the manifests.

@@ -109,6 +109,13 @@ impl Tracked {
         snapshot(&manifests(&self.node, given, stack))
     }
 
+    /// What is said of a row whose outcome is wrong, with the objects of its last step.
+    pub fn complaint(&self, stack: Stack, failures: &[String]) -> String {
+        let last = self.steps.iter().rev().find_map(Step::given).expect("a state");
+        let objects = manifests(&self.node, last, stack);
+        format!("\n{} ({stack:?}): {}\n  {}\nof {objects}\n", self.id, self.row, failures.join("\n  "))
+    }
+
     /// The flow in every family of the stack, or in the other one.
     pub fn flows(&self, stack: Stack) -> Vec<TrackedFlow> {
         let (text, families) = match (self.flow.strip_prefix("other family:"), stack) {
