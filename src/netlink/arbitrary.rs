@@ -60,8 +60,8 @@ pub fn known_expr() -> impl Strategy<Value = Expr> {
             sreg,
             dreg,
             len,
-            mask,
-            xor
+            mask: Box::new(mask),
+            xor: Box::new(xor)
         }),
         (r(), r(), n(), n(), n()).prop_map(|(sreg, dreg, op, len, size)| Expr::Byteorder { sreg, dreg, op, len, size }),
         (r(), name(), maybe(), any::<bool>()).prop_map(|(sreg, set, dreg, invert)| Expr::Lookup {

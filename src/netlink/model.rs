@@ -240,8 +240,8 @@ pub enum Expr {
     Ct { dreg: Register, key: u32, direction: Option<u8> },
     /// Goes on only if the comparison (`NFT_CMP_*`) holds.
     Cmp { sreg: Register, op: u32, data: Bytes },
-    /// `dreg = (sreg & mask) ^ xor`.
-    Bitwise { sreg: Register, dreg: Register, len: u32, mask: Bytes, xor: Bytes },
+    /// `dreg = (sreg & mask) ^ xor`. In boxes, since every expression is as large as the largest one.
+    Bitwise { sreg: Register, dreg: Register, len: u32, mask: Box<Bytes>, xor: Box<Bytes> },
     /// Converts byte order: `op` 0 to host order, 1 to network order; `len` bytes in units of `size`.
     Byteorder { sreg: Register, dreg: Register, op: u32, len: u32, size: u32 },
     /// Looks a set or map up; with a `dreg` it is a map, and register 0 takes verdicts.

@@ -484,7 +484,7 @@ impl RuleBuilder {
 }
 
 fn bitwise(mask: u32, xor: u32) -> Expr {
-    let bytes = |value: u32| Bytes::from_slice(&value.to_ne_bytes());
+    let bytes = |value: u32| Box::new(Bytes::from_slice(&value.to_ne_bytes()));
     Expr::Bitwise { sreg: 1, dreg: 1, len: 4, mask: bytes(mask), xor: bytes(xor) }
 }
 

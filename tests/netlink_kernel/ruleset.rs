@@ -211,10 +211,10 @@ fn masquerade_rules() -> Vec<Rule> {
             "post",
             vec![
                 Expr::MetaLoad { dreg: 1, key: 3 },
-                Expr::Bitwise { sreg: 1, dreg: 1, len: 4, mask: four(!0x4000), xor: four(0x4000) },
+                Expr::Bitwise { sreg: 1, dreg: 1, len: 4, mask: four(!0x4000).into(), xor: four(0x4000).into() },
                 Expr::MetaSet { sreg: 1, key: 3 },
                 Expr::Ct { dreg: 1, key: 2, direction: None },
-                Expr::Bitwise { sreg: 1, dreg: 1, len: 4, mask: four(0x20), xor: four(0) },
+                Expr::Bitwise { sreg: 1, dreg: 1, len: 4, mask: four(0x20).into(), xor: four(0).into() },
                 Expr::Cmp { sreg: 1, op: 1, data: four(0) },
                 Expr::Masq { flags: 16, proto_min: None, proto_max: None },
             ],

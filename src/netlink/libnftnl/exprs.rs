@@ -274,8 +274,8 @@ fn read_compute(expr: AnyExpr) -> Option<Expr> {
                 sreg: e.get_u32(Bitwise::SREG)?,
                 dreg: e.get_u32(Bitwise::DREG)?,
                 len: e.get_u32(Bitwise::LEN)?,
-                mask: Bytes::from_slice(e.get_blob(Bitwise::MASK)?),
-                xor: Bytes::from_slice(e.get_blob(Bitwise::XOR)?),
+                mask: Box::new(Bytes::from_slice(e.get_blob(Bitwise::MASK)?)),
+                xor: Box::new(Bytes::from_slice(e.get_blob(Bitwise::XOR)?)),
             })
         }),
         b"byteorder" => expr.with(|e: &ffi::Expr<Byteorder>| {

@@ -161,8 +161,8 @@ fn bitwise(data: &[u8]) -> Option<Expr> {
         sreg: f.u32(SREG)?,
         dreg: f.u32(DREG)?,
         len: f.u32(LEN)?,
-        mask: f.value(MASK)?,
-        xor: f.value(XOR)?,
+        mask: Box::new(f.value(MASK)?),
+        xor: Box::new(f.value(XOR)?),
     })
 }
 
