@@ -96,7 +96,7 @@ fn what_is_asked_wrongly_is_said() {
 
 #[test]
 fn listings_of_kube_proxy_are_followed() {
-    for generation in ["1.29", "1.34", "1.36", "1.37"] {
+    for generation in ["1.29", "1.34", "1.36", "1.37", "shared-map"] {
         let path = format!("{}/tests/data/rulesets/kube-proxy-{generation}.nft", env!("CARGO_MANIFEST_DIR"));
         let question = ["--ruleset", &path, "--from", "192.0.2.7", "--to", "203.0.113.5:80"];
         let (status, said, errors) = run(&[&question[..], &NODE[..]].concat());
@@ -156,5 +156,45 @@ netns_test! {
         assert!(stopped.starts_with("ip host on, rule 1 (handle 3)"), "{said}");
         assert!(stopped.contains("is not understood (its comment: \"to the inspector\")"), "{said}");
         assert!(said.to_string().contains("ip host in rule 1: jump on"), "{said}");
+    }
+}
+
+/// The number that is drawn goes through the connection's mark to the map.
+#[test]
+fn the_proposed_shared_map_is_followed() {
+    let path = format!("{}/tests/data/rulesets/kube-proxy-shared-map.nft", env!("CARGO_MANIFEST_DIR"));
+    let question = ["--ruleset", &path, "--from", "10.244.1.9", "--to", "10.96.1.7:443"];
+    let (status, said, errors) = run(&[&question[..], &NODE[..]].concat());
+    assert_eq!(status, Some(0), "{errors}");
+    let expected = "\noutcome\n       1/2  10.244.1.5:8443\n       1/2  10.244.2.5:8443\n";
+    assert!(said.contains(expected), "{said}");
+}
+
+/// Where pods are told by the interface that their packets come in through, the rules themselves say which.
+#[test]
+fn pods_are_told_by_the_interface_that_rules_name() {
+    let node = ["--hostname-override", "n1", "--node-ip", "192.168.0.2", "--detect-local-mode", "InterfaceNamePrefix"];
+    let arguments = [&["render", "-f", WEB, "--pod-interface-name-prefix", "veth"], &node[..]].concat();
+    let output = Command::new(env!("CARGO_BIN_EXE_svcmap")).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), output.stdout).unwrap();
+    let path = file.path().to_str().unwrap();
+    for (interface, who) in [("veth7", "from a pod"), ("eth0", "from outside")] {
+        let question = [
+            "--ruleset",
+            path,
+            "--node-ip",
+            "192.168.0.2",
+            "--from",
+            "10.244.1.9",
+            "--to",
+            "10.96.1.5:80",
+            "--interface",
+            interface,
+        ];
+        let (status, said, errors) = run(&question);
+        assert_eq!(status, Some(0), "{errors}");
+        assert!(said.lines().next().unwrap().contains(who), "{interface}: {said}");
     }
 }

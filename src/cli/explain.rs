@@ -97,8 +97,9 @@ fn rules(args: &Args) -> Result<(Ruleset, Surroundings), Failure> {
     let ruleset = Ruleset::read(&mut connection).map_err(unreadable)?;
     let mut pods = proxy.cluster_cidr.clone();
     pods.extend(ruleset.prefixes(TABLE, &Map::PodCidrs.name()));
-    let surroundings = Surroundings::of_namespace(pods)
+    let mut surroundings = Surroundings::of_namespace(pods)
         .map_err(|error| Failure::Input(format!("interfaces and routes cannot be read: {error}")))?;
+    surroundings.learn(&ruleset);
     Ok((ruleset, surroundings))
 }
 
@@ -109,6 +110,7 @@ fn of_listing(path: &Path, input: &InputArgs) -> Result<(Ruleset, Surroundings),
     let mut surroundings = Surroundings::with_addresses(&configuration(&input.proxy, Mode::default())?.proxy.node_ips);
     surroundings.pods.extend(&input.proxy.cluster_cidr);
     surroundings.pods.extend(listing.ruleset.prefixes(TABLE, &Map::PodCidrs.name()));
+    surroundings.learn(&listing.ruleset);
     Ok((listing.ruleset, surroundings))
 }
 

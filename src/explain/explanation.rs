@@ -142,7 +142,7 @@ pub fn explain(ruleset: &Ruleset, surroundings: &Surroundings, question: &Questi
     let Question { from, to, protocol, ref interface } = *question;
     let packet = surroundings.packet(from, to, protocol, interface.as_deref());
     let found = possibilities(ruleset, &surroundings.node, &packet);
-    let client = surroundings.client(from);
+    let client = surroundings.client_through(from, question.interface.as_deref());
     let kinds = [Client::Pod, Client::Node, Client::Outside].into_iter().filter(|kind| *kind != client);
     Explanation {
         from,

@@ -8,10 +8,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use ipnet::IpNet;
 use serde::Serialize;
 
+use crate::netlink::model::Expr;
 use crate::netlink::route;
+use crate::nftables::names::TABLE;
 use crate::objects::{Family, FamilyOf, Protocol};
 use crate::plan::{Detector, InterfaceMatch, NodePlan};
-use crate::trace::{Interface, LOOPBACK, Node, Origin, Packet, Route};
+use crate::trace::{Interface, LOOPBACK, Node, Origin, Packet, Route, Ruleset};
+
+/// `NFT_META_IIFNAME`.
+const IIFNAME: u32 = 6;
 
 /// Where a client is, seen from the node: rules tell these three apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -44,6 +49,17 @@ pub struct Surroundings {
     pub pods: Vec<IpNet>,
     /// The interface that pods' packets come in through, where they are told by it.
     pub pod_interface: Option<String>,
+}
+
+/// The name, or the beginning of names, that a rule compares the incoming interface's with.
+fn compared_interface(exprs: &[Expr]) -> Option<String> {
+    exprs.windows(2).find_map(|pair| match pair {
+        [Expr::MetaLoad { key: IIFNAME, .. }, Expr::Cmp { data, .. }] => {
+            let name = data.split(|byte| *byte == 0).next()?;
+            std::str::from_utf8(name).ok().filter(|name| !name.is_empty() && *name != LOOPBACK).map(str::to_owned)
+        }
+        _ => None,
+    })
 }
 
 /// Addresses for documentation (RFC 5737, RFC 3849) stand for clients from outside.
@@ -101,13 +117,26 @@ impl Surroundings {
         }
     }
 
+    /// Tells pods as svcmap's rules do, where those ask for the interface that packets come in through.
+    pub fn learn(&mut self, ruleset: &Ruleset) {
+        let own = ruleset.tables().filter(|table| table.table.name == TABLE);
+        let rules = own.flat_map(|table| table.chains.values()).flat_map(|chain| &chain.rules);
+        let interface = rules.filter_map(|rule| compared_interface(&rule.exprs)).next();
+        self.pod_interface = self.pod_interface.take().or(interface);
+    }
+
     /// Who has this address.
     pub fn client(&self, ip: IpAddr) -> Client {
+        self.client_through(ip, None)
+    }
+
+    /// The same, where it is known better than by the route back through which interface the packets come in.
+    pub fn client_through(&self, ip: IpAddr, interface: Option<&str>) -> Client {
         let from_pods = |name: &str| self.pod_interface.as_deref().is_some_and(|pods| name.starts_with(pods));
         if self.node.is_local(ip) {
             Client::Node
         } else if self.pods.iter().any(|prefix| prefix.contains(&ip))
-            || self.node.route(ip).is_some_and(|interface| from_pods(&interface))
+            || interface.map_or_else(|| self.node.route(ip).is_some_and(|name| from_pods(&name)), from_pods)
         {
             Client::Pod
         } else {
@@ -139,7 +168,7 @@ impl Surroundings {
     /// The first packet of a connection, as it comes to the node or from it. `interface` is the one that it comes in
     /// through, where that is known better than by the route back.
     pub fn packet(&self, from: IpAddr, to: SocketAddr, protocol: Protocol, interface: Option<&str>) -> Packet {
-        let client = self.client(from);
+        let client = self.client_through(from, interface);
         let by_pods = self.pod_interface.as_deref().filter(|_| client == Client::Pod).map(Into::into);
         let named = interface.map(Into::into).or_else(|| self.node.route(from)).or(by_pods);
         let origin = match (client, named) {
