@@ -1,5 +1,6 @@
 //! Where two readings differ.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 
@@ -29,7 +30,7 @@ pub fn compare(found: &BTreeMap<PortId, Port>, wanted: &BTreeMap<PortId, Port>) 
     let found = named_alike(found, wanted);
     let wanted = named_alike(wanted, &found);
     let mut differences = Vec::new();
-    for (id, there) in &found {
+    for (id, there) in found.iter() {
         match wanted.get(id) {
             Some(port) => of_port(there, port, &mut differences),
             None => {
@@ -49,10 +50,13 @@ pub fn compare(found: &BTreeMap<PortId, Port>, wanted: &BTreeMap<PortId, Port>) 
 /// A name that a layout without names gives: that of the frontend.
 pub const NAMELESS: &str = "?/";
 
-fn named_alike(ports: &BTreeMap<PortId, Port>, names: &BTreeMap<PortId, Port>) -> BTreeMap<PortId, Port> {
+fn named_alike<'a>(
+    ports: &'a BTreeMap<PortId, Port>,
+    names: &BTreeMap<PortId, Port>,
+) -> Cow<'a, BTreeMap<PortId, Port>> {
     let is_nameless = |id: &PortId| id.name.as_str().starts_with(NAMELESS);
     if !ports.keys().any(is_nameless) {
-        return ports.clone();
+        return Cow::Borrowed(ports);
     }
     let owners: HashMap<Claim, &PortId> = names
         .values()
@@ -74,7 +78,7 @@ fn named_alike(ports: &BTreeMap<PortId, Port>, names: &BTreeMap<PortId, Port>) -
             None => drop(named.insert(id.clone(), Port { id, ..port.clone() })),
         }
     }
-    named.into_iter().map(|(id, port)| (id, port.normal())).collect()
+    Cow::Owned(named.into_iter().map(|(id, port)| (id, port.normal())).collect())
 }
 
 fn difference(port: &Port, sign: char, what: String) -> Difference {

@@ -7,10 +7,10 @@ use std::net::{IpAddr, SocketAddr};
 use serde::Serialize;
 
 use super::ports::{Drawn, Port};
-use super::readers::Reading;
+use super::readers::{Layout, Reading, rule};
 use crate::explain::{Client, Surroundings};
-use crate::netlink::model::Verdict;
 use crate::netlink::model::set_flags;
+use crate::netlink::model::{Expr, Verdict};
 use crate::nftables::names::TABLE;
 use crate::plan::{FrontendAddress, PoolKind};
 use crate::trace::{Event, Outcome, Ruleset, Step, possibilities};
@@ -77,8 +77,9 @@ impl fmt::Display for Finding {
     }
 }
 
-/// How many Service ports connections are traced to, in search of rules of others: those rules mostly know none of them.
-const TRACED: usize = 64;
+/// How many Service ports connections are traced to, in search of rules of others, beside those that such rules name: most
+/// rules know none of them.
+const TRACED: usize = 256;
 /// The largest share by the smallest, above which endpoints are not drawn alike.
 const EVEN: f64 = 1.1;
 
@@ -160,11 +161,19 @@ fn nearly_full(ruleset: &Ruleset, findings: &mut Vec<Finding>) {
 /// of the node and from outside are traced.
 fn diverted(reading: &Reading, ruleset: &Ruleset, surroundings: &Surroundings, findings: &mut Vec<Finding>) {
     let is_proxy = |table: &str| table == TABLE || table == "kube-proxy";
-    if ruleset.tables().all(|table| is_proxy(&table.table.name)) {
+    if !can_be_followed(reading) || ruleset.tables().all(|table| is_proxy(&table.table.name)) {
         return;
     }
     let mut seen = BTreeSet::new();
-    for port in reading.ports.values().take(TRACED) {
+    let named = addresses_of_others(ruleset, is_proxy);
+    let every = reading.ports.len().div_ceil(TRACED);
+    let is_named = |port: &Port| {
+        let own = port.frontends.iter().filter_map(|frontend| frontend.address.ip());
+        let pools = port.cluster.iter().chain(&port.local).map(|drawn| drawn.ip);
+        !named.is_empty() && own.chain(pools).any(|ip| named.contains(&ip))
+    };
+    let traced = reading.ports.values().enumerate().filter(|(at, port)| at % every == 0 || is_named(port));
+    for (_, port) in traced.take(4 * TRACED) {
         for frontend in &port.frontends {
             let Some(to) = destination(port, frontend.address, surroundings) else { continue };
             for client in [Client::Pod, Client::Node, Client::Outside] {
@@ -187,6 +196,50 @@ fn diverted(reading: &Reading, ruleset: &Ruleset, surroundings: &Surroundings, f
             }
         }
     }
+}
+
+/// Whether packets can be followed through the proxy's rules: of iptables and IPVS too little is known for that.
+fn can_be_followed(reading: &Reading) -> bool {
+    reading.layouts.iter().all(|layout| matches!(layout, Layout::Svcmap | Layout::KubeProxyNftables))
+}
+
+/// What [`findings`] does not look for in a reading.
+pub fn limits(reading: &Reading) -> Vec<String> {
+    let mut limits = Vec::new();
+    if !can_be_followed(reading) {
+        limits.push(
+            "rules of others that drop or divert connections (of iptables and IPVS only the proxy's are read)".into(),
+        );
+    } else if reading.ports.len() > TRACED {
+        let ports = reading.ports.len();
+        limits.push(format!(
+            "rules of others that drop or divert connections, but on the way to {TRACED} of {ports} Service ports and to those \
+             whose addresses they name"
+        ));
+    }
+    limits
+}
+
+/// The addresses that rules and sets of other tables compare with.
+fn addresses_of_others(ruleset: &Ruleset, is_proxy: impl Fn(&str) -> bool) -> BTreeSet<IpAddr> {
+    let mut addresses = BTreeSet::new();
+    let mut note = |bytes: &[u8]| {
+        // a key may have several parts, each of whole words
+        for at in (0..bytes.len()).step_by(4) {
+            for length in [4, 16] {
+                addresses.extend(bytes.get(at..at + length).and_then(rule::ip));
+            }
+        }
+    };
+    for table in ruleset.tables().filter(|table| !is_proxy(&table.table.name)) {
+        for expr in table.chains.values().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.exprs) {
+            if let Expr::Cmp { data, .. } = expr {
+                note(data);
+            }
+        }
+        table.sets.values().flat_map(|set| set.elements.iter()).for_each(|element| note(&element.key));
+    }
+    addresses
 }
 
 fn destination(port: &Port, address: FrontendAddress, surroundings: &Surroundings) -> Option<SocketAddr> {

@@ -1,11 +1,12 @@
 //! A ruleset said in terms of Services, whoever made it.
 //!
 //! [`ports`] is what is said: Service ports with their frontends and endpoints, without anything of a layout.
-//! [`readers`] has a reader for each layout, [`mod@compare`] tells two readings apart, [`findings`] looks for what is wrong
-//! with one, and [`mod@write`] prints it.
+//! [`readers`] has a reader for each layout, [`live`] reads what this network namespace has in all of them, [`mod@compare`]
+//! tells two readings apart, [`findings`] looks for what is wrong with one, and [`mod@write`] prints it.
 
 pub mod compare;
 pub mod findings;
+pub mod live;
 pub mod ports;
 pub mod readers;
 pub mod write;

@@ -21,6 +21,8 @@ pub struct Report {
     pub differences: Vec<Difference>,
     /// What is wrong with it.
     pub findings: Vec<Finding>,
+    /// What was not looked for, and why.
+    pub limits: Vec<String>,
 }
 
 /// The policy of a frontend, in a word.
@@ -70,6 +72,9 @@ pub fn text(report: &Report, compared: bool) -> String {
     let names: Vec<String> = report.reading.layouts.iter().map(ToString::to_string).collect();
     let made_by = if names.is_empty() { "nothing of Services".to_owned() } else { names.join(", ") };
     let _ = writeln!(out, "{made_by}: {} Service ports", report.reading.ports.len());
+    for limit in &report.limits {
+        let _ = writeln!(out, "not looked for: {limit}");
+    }
     report.reading.ports.values().for_each(|port| port_text(port, &mut out));
     if compared {
         let _ = writeln!(out, "\ndifferences: {}", report.differences.len());
@@ -122,6 +127,7 @@ pub fn json(report: &Report) -> Json {
         "services": ports_json(&report.reading.ports),
         "differences": report.differences,
         "findings": report.findings,
+        "notLookedFor": report.limits,
     })
 }
 

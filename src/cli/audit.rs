@@ -7,15 +7,15 @@ use std::process::ExitCode;
 use super::explain::node_addresses;
 use super::input::{InputArgs, configuration, read_text};
 use super::output::{Failure, Format, print, print_json};
-use crate::audit::findings::findings;
+use crate::audit::findings::{findings, limits};
 use crate::audit::readers::{self, Reading};
 use crate::audit::write::{Report, json, text};
-use crate::audit::{Port, compare};
+use crate::audit::{Port, compare, live};
 use crate::config::Mode;
 use crate::explain::Surroundings;
 use crate::netlink::{CodecKind, Connection};
 use crate::nftables::names::{Map, TABLE};
-use crate::plan::PortId;
+use crate::plan::{NodePlan, PortId};
 use crate::source::display;
 use crate::trace::Ruleset;
 
@@ -55,15 +55,17 @@ fn report(args: &Args) -> Result<(Report, bool), Failure> {
             "a ruleset is compared with a second --ruleset or with the input, not with both".into(),
         ));
     }
-    let reading = match args.ruleset.first() {
+    let mut reading = match args.ruleset.first() {
         Some(path) => listed(path)?,
-        None => live()?,
+        None => programmed()?,
     };
+    let mut node = None;
     let (wanted, surroundings) = match args.ruleset.get(1) {
         Some(path) => (Some(listed(path)?.ports), None),
         None if has_input => {
-            let (ports, surroundings) = planned(&args.input)?;
-            (Some(ports), Some(surroundings))
+            let planned = planned(&args.input)?;
+            node = Some(planned.node);
+            (Some(planned.ports), Some(planned.surroundings))
         }
         None => (None, None),
     };
@@ -72,26 +74,42 @@ fn report(args: &Args) -> Result<(Report, bool), Failure> {
         _ => around(args, &reading)?,
     };
     let differences = wanted.as_ref().map(|wanted| compare(&reading.ports, wanted)).unwrap_or_default();
-    let findings = findings(&reading, &surroundings);
-    Ok((Report { reading, differences, findings }, wanted.is_some()))
+    let mut findings = findings(&reading, &surroundings);
+    if let (Some(node), Some(ruleset), true) = (&node, &reading.ruleset, args.ruleset.is_empty()) {
+        findings.extend(readers::svcmap::check_against(ruleset, node));
+        findings.sort();
+        findings.dedup();
+    }
+    let limits = limits(&reading);
+    // most of what was read, and not needed any more
+    reading.ruleset = None;
+    Ok((Report { reading, differences, findings, limits }, wanted.is_some()))
 }
 
 fn listed(path: &Path) -> Result<Reading, Failure> {
-    readers::read(&read_text(path)?).map_err(|error| Failure::Input(format!("{}: {error}", display(path))))
+    readers::read_whole(read_text(path)?).map_err(|error| Failure::Input(format!("{}: {error}", display(path))))
 }
 
-fn live() -> Result<Reading, Failure> {
+fn programmed() -> Result<Reading, Failure> {
     let mut connection = Connection::open(CodecKind::default()).map_err(Failure::Connect)?;
     let ruleset = Ruleset::read(&mut connection)
         .map_err(|error| Failure::Input(format!("the kernel's rules cannot be read: {error}")))?;
-    Ok(readers::of_ruleset(ruleset))
+    Ok(live::read(ruleset))
 }
 
-fn planned(input: &InputArgs) -> Result<(BTreeMap<PortId, Port>, Surroundings), Failure> {
+/// What the input wants of the node.
+struct Planned {
+    node: NodePlan,
+    ports: BTreeMap<PortId, Port>,
+    surroundings: Surroundings,
+}
+
+fn planned(input: &InputArgs) -> Result<Planned, Failure> {
     let wanted = input.plan()?;
     let ports = wanted.ports.iter().map(|port| (port.id.clone(), Port::of_plan(&wanted.node, port))).collect();
     let addresses = node_addresses(input, &wanted.node)?;
-    Ok((ports, Surroundings::of_plan(&wanted.node, &addresses)))
+    let surroundings = Surroundings::of_plan(&wanted.node, &addresses);
+    Ok(Planned { node: wanted.node, ports, surroundings })
 }
 
 /// The node of this network namespace, or for a listing one that has the addresses that the flags give.
@@ -100,10 +118,15 @@ fn around(args: &Args, reading: &Reading) -> Result<Surroundings, Failure> {
     if let Some(ruleset) = &reading.ruleset {
         pods.extend(ruleset.prefixes(TABLE, &Map::PodCidrs.name()));
     }
-    if args.ruleset.is_empty() {
-        return Surroundings::of_namespace(pods)
-            .map_err(|error| Failure::Input(format!("interfaces and routes cannot be read: {error}")));
+    let mut surroundings = if args.ruleset.is_empty() {
+        Surroundings::of_namespace(pods)
+            .map_err(|error| Failure::Input(format!("interfaces and routes cannot be read: {error}")))?
+    } else {
+        let addresses = configuration(&args.input.proxy, Mode::default())?.proxy.node_ips;
+        Surroundings { pods, ..Surroundings::with_addresses(&addresses) }
+    };
+    if let Some(ruleset) = &reading.ruleset {
+        surroundings.learn(ruleset);
     }
-    let addresses = configuration(&args.input.proxy, Mode::default())?.proxy.node_ips;
-    Ok(Surroundings { pods, ..Surroundings::with_addresses(&addresses) })
+    Ok(surroundings)
 }

@@ -1,39 +1,28 @@
 //! Leftovers in the kernel's own iptables, which only `iptables-legacy` reaches.
 
-use std::fs;
-
 use super::Report;
 use super::chains::{Jump, Removal, TABLES, removal};
+use crate::iptables::variant::{Variant, has_legacy_tables};
+use crate::objects::Family;
 use crate::tool::output_of;
-
-/// A family, by the programs of iptables and by where the kernel says which tables there are.
-struct Family {
-    program: &'static str,
-    tables: &'static str,
-}
-
-const FAMILIES: [Family; 2] = [
-    Family { program: "iptables", tables: "/proc/thread-self/net/ip_tables_names" },
-    Family { program: "ip6tables", tables: "/proc/thread-self/net/ip6_tables_names" },
-];
 
 /// Removes them from both families. Where the kernel has no such tables nothing is run, so that none come about.
 pub fn remove(report: &mut Report) {
-    for family in &FAMILIES {
-        let tables = fs::read_to_string(family.tables).unwrap_or_default();
-        if tables.lines().any(|table| TABLES.contains(&table)) {
+    for family in Family::BOTH {
+        if has_legacy_tables(family, &TABLES) {
             from_family(family, report);
         }
     }
 }
 
-fn from_family(family: &Family, report: &mut Report) {
-    let (save, restore) = match programs(family.program) {
+fn from_family(family: Family, report: &mut Report) {
+    let program = if family == Family::V4 { "iptables" } else { "ip6tables" };
+    let (save, restore) = match Variant::Legacy.programs(family) {
         Ok(Some(programs)) => programs,
         Ok(None) => {
             let trouble =
                 "there are tables of iptables-legacy, and it is not installed to look for kube-proxy's chains";
-            return report.troubles.push(format!("{}: {trouble}", family.program));
+            return report.troubles.push(format!("{program}: {trouble}"));
         }
         Err(trouble) => return report.troubles.push(trouble),
     };
@@ -44,23 +33,10 @@ fn from_family(family: &Family, report: &mut Report) {
                 return Ok(None);
             }
             output_of(&restore, &["--noflush", "--wait", "10"], &script(table, &removal))?;
-            Ok(Some(removal.describe(&format!("{} {table}", family.program))))
+            Ok(Some(removal.describe(&format!("{program} {table}"))))
         });
         report.note(outcome);
     }
-}
-
-/// What lists the tables, and what changes them; nothing where neither is there.
-fn programs(program: &str) -> Result<Option<(String, String)>, String> {
-    let named = |variant: &str| (format!("{program}{variant}-save"), format!("{program}{variant}-restore"));
-    let (save, restore) = named("-legacy");
-    if output_of(&save, &["--version"], "")?.is_some() {
-        return Ok(Some((save, restore)));
-    }
-    // which of the two it is it says itself, since 1.8; before that there was no other
-    let (save, restore) = named("");
-    let version = output_of(&save, &["--version"], "")?;
-    Ok(version.filter(|version| !version.contains("nf_tables")).map(|_| (save, restore)))
 }
 
 /// What has to go, from what `iptables-save` lists of a table.

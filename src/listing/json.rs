@@ -12,7 +12,9 @@ use serde_json::value::RawValue;
 use super::NoListing;
 use super::ast::{Chain, Data, Element, Rule, Set, Statement, TableName, Value};
 use super::compile::Compiler;
+use super::statement::rule as parse;
 use super::text::{family, plain_verdict};
+use super::token::Tokens;
 use crate::netlink::model::Verdict;
 
 /// Reads all objects of a listing.
@@ -367,6 +369,11 @@ fn statement_or_text(json: Json) -> Statement {
 fn statement(json: Json) -> Option<Statement> {
     if let Some(verdict) = verdict(&json) {
         return Some(Statement::Verdict(verdict));
+    }
+    if let Json::String(text) = &json {
+        // nft prints as text what it has no JSON for, such as updates of maps
+        let mut statements = parse(&mut Tokens::new(text)).statements;
+        return statements.pop().filter(|_| statements.is_empty());
     }
     let text_of_it = json.to_string();
     let Json::Object(fields) = json else { return None };

@@ -276,7 +276,13 @@ impl Made<'_> {
 
     fn bitwise(&mut self, mask: &Bytes, xor: &Bytes) {
         let len = mask.len() as u32;
-        self.exprs.push(Expr::Bitwise { sreg: 1, dreg: 1, len, mask: mask.clone(), xor: xor.clone() });
+        self.exprs.push(Expr::Bitwise {
+            sreg: 1,
+            dreg: 1,
+            len,
+            mask: Box::new(mask.clone()),
+            xor: Box::new(xor.clone()),
+        });
     }
 
     /// Loads a constant into the register of a word; that register.
@@ -432,7 +438,7 @@ impl Made<'_> {
                 self.bitwise(&Bytes::from_slice(&mask.to_ne_bytes()), &Bytes::from_slice(&xor.to_ne_bytes()));
             }
             value => {
-                (self.load(value, 0)? == [Kind::Mark]).then_some(())?;
+                matches!(self.load(value, 0)?[..], [Kind::Mark | Kind::Integer]).then_some(())?;
             }
         }
         Some(())

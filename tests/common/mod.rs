@@ -5,6 +5,7 @@
 pub mod api_server;
 pub mod cases;
 pub mod flows;
+pub mod damages;
 pub mod history;
 pub mod interpreter;
 #[macro_use]

@@ -120,6 +120,10 @@ impl<'a> Reader<'a> {
                 let Some(target) = rule.target.as_deref() else { continue };
                 let Some((prefix, hash)) = hash_of(target) else { continue };
                 let Some(protocol) = rule.protocol else { continue };
+                // a rule that only counts connections to the loopback addresses comes before that of its node port
+                if chain == "KUBE-NODEPORTS" && rule.destination.is_some_and(|(net, _)| net.addr().is_loopback()) {
+                    continue;
+                }
                 let address = match (rule.destination.map(|(net, _)| net.addr()), rule.port) {
                     (Some(ip), Some(port)) if prefix == "KUBE-SVC-" || prefix == "KUBE-SVL-" => {
                         FrontendAddress::Cluster(ip, port)

@@ -1,19 +1,22 @@
 //! The tables of kube-proxy's nftables mode.
 //!
-//! Three generations are read alike, since what tells them apart is looked up where it stands: endpoints in chains of
-//! their own (releases 1.29–1.35) or in a map of the Service's chain (from 1.36 on, and there a single one in the rule),
-//! the mark set by a jump or in the rule, the checks for missing endpoints before or after DNAT.
+//! All generations are read alike, since what tells them apart is looked up where it stands: endpoints in chains of
+//! their own (releases 1.29–1.35), in a map of the Service's chain (from 1.36 on, and from 1.37 on a single one in the rule) or
+//! in a map that all share (proposed), the mark set by a jump or in the rule, the checks for missing endpoints before or
+//! after DNAT.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
+use super::super::compare::NAMELESS;
 use super::super::findings::{Finding, Kind};
 use super::super::ports::{Drawn, Frontend, Port, Who};
+use super::shared_map::{self, SharedMap};
 use super::{Layout, Reading, rule};
 use crate::netlink::model::{Data, Expr, Name, Rule, Verdict};
 use crate::nftables::rule::nf_family;
 use crate::objects::{Family, Protocol, ServiceKey};
-use crate::plan::{FrontendAddress, PoolKind, PortId, PortName, Verdict as NoEndpoints};
+use crate::plan::{Claim, FrontendAddress, PoolKind, PortId, PortName, Verdict as NoEndpoints};
 use crate::trace::{Ruleset, SetElements, TableRules};
 
 const TABLE: &str = "kube-proxy";
@@ -25,8 +28,9 @@ pub fn read(ruleset: &Ruleset, reading: &mut Reading) {
     for family in Family::BOTH {
         let table = ruleset.tables().find(|table| table.table.family == nf_family(family) && table.table.name == TABLE);
         if let Some(table) = table {
-            let mut reader =
-                Reader { ruleset, family, table, ports: BTreeMap::new(), owners: HashMap::new(), findings: Vec::new() };
+            let shared = SharedMap::read(family, table.sets.get("endpoints"));
+            let (ports, owners, findings) = (BTreeMap::new(), HashMap::new(), Vec::new());
+            let mut reader = Reader { ruleset, family, table, shared, ports, owners, findings };
             reader.read();
             let Reader { ports, findings, .. } = reader;
             reading.findings.extend(findings);
@@ -39,6 +43,8 @@ struct Reader<'a> {
     ruleset: &'a Ruleset,
     family: Family,
     table: &'a TableRules,
+    /// The endpoints that Services share a map for.
+    shared: SharedMap,
     ports: BTreeMap<PortId, Port>,
     /// Whose frontends maps lead to chains from.
     owners: HashMap<(Protocol, FrontendAddress), PortId>,
@@ -79,7 +85,10 @@ impl<'a> Reader<'a> {
         for (map, with_address) in [("service-ips", true), ("service-nodeports", false)] {
             for (key, verdict, _) in self.verdicts(map, with_address) {
                 let Verdict::Goto(chain) = verdict else { continue };
-                self.frontend(&cluster_ips, key, chain);
+                match (shared_map::count(chain), key.ip) {
+                    (Some(count), Some(ip)) => self.dispatched(key.address(&cluster_ips), key, ip, chain, count),
+                    _ => self.frontend(&cluster_ips, key, chain),
+                }
             }
         }
         for (map, with_address) in [("no-endpoint-services", true), ("no-endpoint-nodeports", false)] {
@@ -93,6 +102,7 @@ impl<'a> Reader<'a> {
         }
         self.pools();
         self.stale_chains();
+        self.stale_elements();
     }
 
     fn set(&self, name: &str) -> Option<&'a SetElements> {
@@ -148,6 +158,40 @@ impl<'a> Reader<'a> {
         let id = PortId { name: parsed.name.clone(), family: self.family };
         self.owners.insert((parsed.protocol, frontend.address), id);
         self.port(&parsed.name, parsed.protocol).frontends.push(frontend);
+    }
+
+    /// A frontend whose chain is that of all with as many endpoints. Nothing tells the Service's name.
+    fn dispatched(&mut self, address: FrontendAddress, key: Key, ip: IpAddr, chain: &'a Name, count: u32) {
+        let claim = Claim::new(self.family, key.protocol, address);
+        let name = PortName::parse(&format!("{NAMELESS}{claim}"));
+        let mut frontend = Frontend::new(address);
+        frontend.masquerade = self.cluster_masquerade(chain, key);
+        match self.rules(chain).iter().find_map(rule::draws) {
+            None if !self.table.chains.contains_key(chain) => {
+                self.find(Kind::Missing, Some(&name), format!("there is no chain {chain}"));
+            }
+            Some(of) if of == count => {}
+            _ => self.find(Kind::Damaged, Some(&name), format!("chain {chain} does not draw one of {count}")),
+        }
+        let (drawn, missing) = self.shared.take(key.protocol, ip, key.port, count);
+        for bucket in missing {
+            self.find(Kind::Dead, Some(&name), format!("there is no endpoint with the number {bucket} of {count}"));
+        }
+        let port = self.port(&name, key.protocol);
+        port.frontends.push(frontend);
+        port.cluster = drawn;
+    }
+
+    fn stale_elements(&mut self) {
+        let left: Vec<String> =
+            self.shared.left().map(|(protocol, to, count)| format!("{to}/{protocol} has {count}")).collect();
+        for one in left {
+            self.find(Kind::Stale, None, format!("endpoints that nothing draws: {one}"));
+        }
+        if self.shared.strange > 0 {
+            let what = format!("{} elements of endpoints are none of an endpoint", self.shared.strange);
+            self.find(Kind::NotUnderstood, None, what);
+        }
     }
 
     fn rules(&self, chain: &str) -> &'a [Rule] {

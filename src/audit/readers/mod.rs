@@ -4,18 +4,21 @@ mod iptables_rule;
 pub mod iptables_save;
 pub mod ipvs;
 pub mod kube_proxy_nftables;
-mod rule;
+pub(super) mod rule;
+mod shared_map;
 pub mod svcmap;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::findings::{Finding, Kind};
 use super::ports::Port;
 use crate::listing;
+use crate::netlink::model::Name;
 use crate::objects::ServiceKey;
 use crate::plan::{PortId, PortName};
-use crate::trace::Ruleset;
+use crate::trace::{Ruleset, TableRules};
 use crate::userspace::table::Set;
 
 /// Who lays rules out so.
@@ -56,6 +59,17 @@ pub struct Reading {
 }
 
 impl Reading {
+    /// Adds all of another reading, as [`Reading::add`] does. The tables stay those of this one.
+    pub fn merge(&mut self, other: Reading) {
+        for layout in &other.layouts {
+            self.add(*layout, []);
+        }
+        self.findings.extend(other.findings);
+        for (id, port) in other.ports {
+            self.ports.entry(id).or_insert(port);
+        }
+    }
+
     /// Adds what a layout's reader found. Where two layouts have a Service port, the first one's stays.
     pub fn add(&mut self, layout: Layout, ports: impl IntoIterator<Item = Port>) {
         if let Some(first) = self.layouts.first().filter(|first| **first != layout) {
@@ -78,19 +92,34 @@ impl Reading {
 /// # Errors
 /// The text is none of these.
 pub fn read(text: &str) -> Result<Reading, String> {
+    if is_nft(text) { read_nft(text.into()) } else { read_others(text) }
+}
+
+/// As [`read`], of a text that may be long: it is let go of as soon as its tables are read.
+///
+/// # Errors
+/// As before.
+pub fn read_whole(text: String) -> Result<Reading, String> {
+    if is_nft(&text) { read_nft(text.into()) } else { read_others(&text) }
+}
+
+fn is_nft(text: &str) -> bool {
+    text.trim_start().starts_with('{') || text.lines().any(|line| line.trim_start().starts_with("table "))
+}
+
+fn read_nft(text: Cow<str>) -> Result<Reading, String> {
+    let listing = listing::read(&text).map_err(|error| error.to_string())?;
+    drop(text);
+    let notes =
+        listing.notes.iter().map(|note| Finding { kind: Kind::NotUnderstood, service: None, what: note.to_string() });
+    let mut reading = of_ruleset(listing.ruleset);
+    leftovers_of_iptables(&mut reading);
+    reading.findings.extend(notes);
+    Ok(reading)
+}
+
+fn read_others(text: &str) -> Result<Reading, String> {
     let lines = || text.lines().map(str::trim_start);
-    let is_nft = text.trim_start().starts_with('{') || lines().any(|line| line.starts_with("table "));
-    if is_nft {
-        let listing = listing::read(text).map_err(|error| error.to_string())?;
-        let notes = listing.notes.iter().map(|note| Finding {
-            kind: Kind::NotUnderstood,
-            service: None,
-            what: note.to_string(),
-        });
-        let mut reading = of_ruleset(listing.ruleset);
-        reading.findings.extend(notes);
-        return Ok(reading);
-    }
     let is_iptables = lines().any(|line| line.starts_with('*'));
     let is_ipvs = lines().any(ipvs::is_line);
     let mut reading = Reading::default();
@@ -111,25 +140,26 @@ pub fn of_ruleset(ruleset: Ruleset) -> Reading {
     let mut reading = Reading::default();
     svcmap::read(&ruleset, &mut reading);
     kube_proxy_nftables::read(&ruleset, &mut reading);
-    leftovers_of_iptables(&ruleset, &mut reading);
     userspace(&ruleset, &mut reading);
     reading.ruleset = Some(ruleset);
     reading
 }
 
-/// kube-proxy's chains in tables of iptables-nft, which only `iptables-save` lists in full.
-fn leftovers_of_iptables(ruleset: &Ruleset, reading: &mut Reading) {
-    for table in ruleset.tables() {
-        let chains = table.chains.keys().filter(|name| name.starts_with("KUBE-SVC-") || *name == "KUBE-SERVICES");
-        let count = chains.count();
-        if count > 0 {
-            let table = &table.table;
-            let (family, name) = (table.family.name(), &table.name);
-            let what = format!(
-                "table {family} {name} has {count} chains of kube-proxy's iptables mode; iptables-save lists them for an audit"
-            );
-            reading.findings.push(Finding { kind: Kind::Leftover, service: None, what });
-        }
+/// The tables of iptables-nft that have chains of kube-proxy's iptables mode or of its mode ipvs, and how many.
+pub fn tables_of_iptables(ruleset: &Ruleset) -> impl Iterator<Item = (&TableRules, usize)> {
+    let is_of_kube_proxy = |name: &&Name| name.starts_with("KUBE-SVC-") || *name == "KUBE-SERVICES";
+    let count = move |table: &TableRules| table.chains.keys().filter(is_of_kube_proxy).count();
+    ruleset.tables().map(move |table| (table, count(table))).filter(|(_, count)| *count > 0)
+}
+
+/// Of these tables, nft lists too little.
+fn leftovers_of_iptables(reading: &mut Reading) {
+    for (table, count) in reading.ruleset.iter().flat_map(tables_of_iptables) {
+        let (family, name) = (table.table.family.name(), &table.table.name);
+        let what = format!(
+            "table {family} {name} has {count} chains of kube-proxy's iptables mode; iptables-save lists them for an audit"
+        );
+        reading.findings.push(Finding { kind: Kind::Leftover, service: None, what });
     }
 }
 

@@ -6,16 +6,17 @@ use super::super::findings::{Finding, Kind};
 use super::super::ports::{Port, Who};
 use super::{Layout, Reading, rule};
 use crate::netlink::model::Expr;
-use crate::nftables::chains;
+use crate::nftables::chains::{self, AffinityRules, Chains};
 use crate::nftables::decode;
 use crate::nftables::element::Element;
 use crate::nftables::lower;
 use crate::nftables::names::{AffinityId, Chain, Map, TABLE};
 use crate::nftables::numbers::Numbers;
-use crate::nftables::ranges::RANGE_SETS;
+use crate::nftables::ranges::{self, RANGE_SETS};
 use crate::nftables::read::typed_element;
 use crate::nftables::rule::nf_family;
 use crate::objects::Family;
+use crate::plan::NodePlan;
 use crate::trace::{Ruleset, TableRules};
 
 /// Reads the tables, if they are there.
@@ -28,6 +29,19 @@ pub fn read(ruleset: &Ruleset, reading: &mut Reading) {
     }
 }
 
+/// What of rules, of base chains and of sets of prefixes is not as the node's plan has it. The tables have to come from the
+/// kernel: a listing has the same rules in other expressions.
+pub fn check_against(ruleset: &Ruleset, node: &NodePlan) -> Vec<Finding> {
+    let mut reading = Reading::default();
+    for family in Family::BOTH {
+        let table = ruleset.tables().find(|table| table.table.family == nf_family(family) && table.table.name == TABLE);
+        if let Some(table) = table {
+            Own { family, table }.check_against(node, &mut reading);
+        }
+    }
+    reading.findings
+}
+
 struct Own<'a> {
     family: Family,
     table: &'a TableRules,
@@ -35,6 +49,16 @@ struct Own<'a> {
 
 impl Own<'_> {
     fn read(&self, reading: &mut Reading) {
+        let elements = self.elements(reading);
+        let ports = decode::ports(self.family, &elements, &self.timeouts());
+        self.check_elements(elements, &ports, reading);
+        self.check_chains(reading);
+        let off_cluster = self.off_cluster();
+        reading.add(Layout::Svcmap, ports.iter().map(|port| Port::of_masqueraded(off_cluster, port)));
+    }
+
+    /// The elements that are Service ports' or could be.
+    fn elements(&self, reading: &mut Reading) -> Vec<Element> {
         let mut elements = Vec::new();
         for (name, set) in &self.table.sets {
             let Ok(map) = name.parse::<Map>() else {
@@ -51,11 +75,51 @@ impl Own<'_> {
                 }
             }
         }
+        elements
+    }
+
+    fn check_against(&self, node: &NodePlan, reading: &mut Reading) {
+        let elements = self.elements(&mut Reading::default());
         let ports = decode::ports(self.family, &elements, &self.timeouts());
-        self.check_elements(elements, &ports, reading);
-        self.check_chains(reading);
-        let off_cluster = self.off_cluster();
-        reading.add(Layout::Svcmap, ports.iter().map(|port| Port::of_masqueraded(off_cluster, port)));
+        let affinity: BTreeMap<AffinityId, AffinityRules> = ports.iter().filter_map(lower::affinity).collect();
+        let writer = Chains { family: self.family, node };
+        for (name, found) in &self.table.chains {
+            let Ok(chain) = name.parse::<Chain>() else { continue };
+            let rules = match decode::affinity_id(chain).map(|id| affinity.get(&id)) {
+                // nothing leads to it
+                Some(None) => continue,
+                Some(rules) => rules.copied(),
+                None => None,
+            };
+            let wanted = writer.rules(chain, rules);
+            let canonical = |exprs: &[Expr]| exprs.iter().cloned().map(Expr::canonical).collect::<Vec<_>>();
+            let same = wanted
+                .iter()
+                .zip(&found.rules)
+                .take_while(|(one, other)| canonical(&one.exprs) == canonical(&other.exprs))
+                .count();
+            if same < wanted.len().max(found.rules.len()) {
+                let (here, there) = (found.rules.len(), wanted.len());
+                let what = format!(
+                    "chain {name}: {here} rules where this configuration makes {there}; rule {} differs first",
+                    same + 1
+                );
+                self.find(reading, Kind::Damaged, what);
+            }
+        }
+        for base in chains::bases_of(self.family, node) {
+            let name = Chain::Base(*base).name();
+            if !self.table.chains.contains_key(&name) {
+                self.find(reading, Kind::Missing, format!("there is no chain {name}"));
+            }
+        }
+        for map in RANGE_SETS {
+            let set = self.table.sets.get(&map.name());
+            let there: Vec<_> = set.iter().flat_map(|set| set.elements.iter()).cloned().collect();
+            if ranges::from_wire(self.family, &there).as_ref() != Some(&ranges::prefixes(map, self.family, node)) {
+                self.find(reading, Kind::Damaged, format!("{map} holds other prefixes than the configuration has"));
+            }
+        }
     }
 
     fn find(&self, reading: &mut Reading, kind: Kind, what: String) {

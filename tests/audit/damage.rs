@@ -1,0 +1,103 @@
+//! What is wrong with a ruleset is found and named.
+
+use std::path::Path;
+
+use svcmap::audit::findings::findings;
+use svcmap::audit::{live, readers};
+use svcmap::explain::Surroundings;
+use svcmap::netlink::{CodecKind, Connection};
+use svcmap::nftables::program::Programmer;
+use svcmap::trace::Ruleset;
+
+use crate::common::cases::{NodeSettings, Stack};
+use crate::common::damages::{DAMAGES, OBJECTS};
+use crate::common::world::World;
+
+use crate::peers::NFTABLES;
+use crate::{RULESETS, everything, of_manifests, program, sample, script, wanted};
+
+#[test]
+fn damage_of_svcmaps_own_table_is_found() {
+    let world = of_manifests(&Path::new(RULESETS).join("services.yaml"));
+    let whole = script(&world);
+    let edits = [
+        ("10.96.1.5 . tcp . 80 . 1 : 10.244.2.2 . 8080,", "", "default/web:http: ip svcmap: is missing: endpoints"),
+        (
+            "10.96.1.5 . tcp . 80 . 1 : 10.244.2.2",
+            "10.96.1.5 . tcp . 80 . 1 : 10.244.2.77",
+            "- endpoint 10.244.2.77:8080",
+        ),
+        (
+            "type nat hook prerouting priority dstnat;",
+            "type nat hook prerouting priority filter;",
+            "chain nat-prerouting is not hooked in",
+        ),
+        ("\tchain refuse {\n\t\treject\n", "\tchain refuse {\n", "chain refuse has no rules"),
+        (
+            "10.96.1.5 . tcp . 80 comment \"default/web:http\" : goto",
+            "10.96.1.5 . tcp . 99 comment \"default/web:http\" : goto",
+            "+ cluster IP 10.96.1.5:80/tcp",
+        ),
+        (
+            "\tmap nodeports {",
+            "\tset strange {\n\t\ttype mark\n\t}\n\n\tmap nodeports {",
+            "set strange is none of svcmap's",
+        ),
+    ];
+    assert_eq!(everything(&readers::read(&whole).unwrap(), &wanted(&world)), "");
+    for (from, to, expected) in edits {
+        assert!(whole.contains(from), "there is no {from:?} in\n{whole}");
+        let reading = readers::read(&whole.replacen(from, to, 1)).unwrap();
+        let said = everything(&reading, &wanted(&world));
+        assert!(said.contains(expected), "{from:?} -> {to:?}: expected {expected:?}, said\n{said}");
+    }
+}
+
+/// Rules of others that end or divert connections are found, whichever table they are in; and two proxies are one too many.
+#[test]
+fn what_others_do_to_services_is_found() {
+    let own = script(&of_manifests(&Path::new(RULESETS).join("services.yaml")));
+    let firewall = "table inet host {\n\tchain in {\n\t\ttype filter hook forward priority filter + 10; policy accept;\n\t\tip saddr 192.0.2.0/24 drop\n\t}\n}\n";
+    let second = "table ip other {\n\tchain nat {\n\t\ttype nat hook prerouting priority dstnat - 5; policy accept;\n\t\tip daddr 203.0.113.5 tcp dport 80 dnat to 10.9.9.9:80\n\t}\n}\n";
+    let mut surroundings = Surroundings::with_addresses(&["192.168.0.2".parse().unwrap()]);
+    surroundings.pods = vec!["10.244.0.0/16".parse().unwrap()];
+    let said = |text: String| {
+        let found = findings(&readers::read(&text).unwrap(), &surroundings);
+        found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(said(own.clone()), "");
+    let found = said(format!("{own}{firewall}"));
+    assert!(found.contains("diverted: default/web:http: inet host in, rule 1: drop"), "{found}");
+    let found = said(format!("{own}{second}"));
+    assert!(found.contains("diverted: default/web:http: ip other nat, rule 1: to 10.9.9.9:80"), "{found}");
+    let found = said(format!("{own}{}", sample(NFTABLES[2])));
+    assert!(found.contains("leftover: there are rules of svcmap and of kube-proxy (nftables)"), "{found}");
+}
+
+netns_test! {
+    fn every_edit_that_is_healed_is_named_by_an_audit() {
+        let world = World::with(&OBJECTS, Stack::Dual, NodeSettings::default().config(Stack::Dual));
+        let (node, wanted) = (world.state.node(), wanted(&world));
+        let load = || {
+            let ports = world.state.ports().cloned().collect();
+            Programmer::open(CodecKind::Native).unwrap().replace(node.clone(), ports).unwrap();
+        };
+        let audited = || {
+            let reading = live::read(Ruleset::read(&mut Connection::open(CodecKind::Native).unwrap()).unwrap());
+            let against = readers::svcmap::check_against(reading.ruleset.as_ref().unwrap(), node);
+            let against = against.iter().map(|one| format!("\n{:?}: {one}", one.kind)).collect::<String>();
+            everything(&reading, &wanted).replace(" + ", ": + ") + &against
+        };
+        let mut wrong = String::new();
+        for (damage, named) in DAMAGES {
+            load();
+            assert_eq!(audited(), "", "before {damage:?}");
+            program("nft", &["-f", "-"], damage);
+            let said = audited();
+            if !said.contains(named) {
+                wrong += &format!("{damage:?}: {named:?} is not in\n{said}\n");
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong}");
+    }
+}

@@ -1,0 +1,53 @@
+//! What is in this network namespace is read without any listing.
+
+use std::path::Path;
+
+use crate::command::audit;
+use crate::common::program::with_input;
+use crate::peers::{IPTABLES, NFTABLES};
+use crate::{RULESETS, of_manifests, program, sample, script};
+
+netns_test! {
+    fn the_kernels_rules_are_read_without_any_listing() {
+        let services = format!("{RULESETS}/services.yaml");
+        let (status, said, errors) = audit(&["-f", &services], "");
+        assert_eq!(status, Some(1), "{said}{errors}");
+        assert!(said.starts_with("nothing of Services: 0 Service ports\n") && said.contains("+ ip cluster IP 10.96.1.5:80/tcp"), "{said}");
+        let (_, own, _) = with_input(&["render", "-f", &services], "");
+        for (name, script) in [("svcmap", own.as_str()), ("kube-proxy (nftables)", &sample(NFTABLES[1]))] {
+            program("nft", &["-f", "-"], &format!("flush ruleset\n{script}"));
+            let (status, said, errors) = audit(&["-f", &services], "");
+            assert_eq!(status, Some(0), "{said}{errors}");
+            assert!(said.starts_with(&format!("{name}: 6 Service ports\n")), "{said}");
+        }
+    }
+}
+
+netns_test! {
+    fn rules_of_iptables_are_listed_by_their_programs() {
+        let services = format!("{RULESETS}/services.yaml");
+        for variant in ["nft", "legacy"] {
+            program(&format!("iptables-{variant}-restore"), &[], &sample(IPTABLES));
+            let (status, said, errors) = audit(&["-f", &services], "");
+            assert_eq!(status, Some(0), "{variant}: {said}{errors}");
+            assert!(said.starts_with("kube-proxy (iptables): 6 Service ports\n"), "{said}");
+            assert!(said.ends_with("\ndifferences: 0\n\nfindings: 0\n"), "{said}");
+            if variant == "nft" {
+                for table in ["nat", "filter"] {
+                    program("nft", &["delete", "table", "ip", table], "");
+                }
+            }
+        }
+        // both makes at once, and svcmap's own tables beside them
+        program("iptables-nft-restore", &[], &sample(IPTABLES));
+        program("nft", &["-f", "-"], &script(&of_manifests(&Path::new(RULESETS).join("services.yaml"))));
+        let (status, said, errors) = audit(&["-f", &services], "");
+        assert_eq!(status, Some(1), "{said}{errors}");
+        for expected in [
+            "leftover: there are rules of svcmap and of kube-proxy (iptables)",
+            "leftover: there are rules of kube-proxy in iptables-legacy and in iptables-nft",
+        ] {
+            assert!(said.contains(expected), "{expected}: {said}");
+        }
+    }
+}
