@@ -29,6 +29,7 @@ func main() {
 		fmt.Fprintln(flag.CommandLine.Output(), "test-cluster --dir DIR [--port N] [--controllers] [-- KUBE-APISERVER FLAGS]")
 		fmt.Fprintln(flag.CommandLine.Output(), "test-cluster template [--set KEY=VALUE]... CHART")
 		fmt.Fprintln(flag.CommandLine.Output(), "test-cluster kube-proxy")
+		fmt.Fprintln(flag.CommandLine.Output(), "test-cluster run-kube-proxy KUBE-PROXY FLAGS")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -49,6 +50,8 @@ func answer(arguments []string) (err error) {
 		err = template(arguments[1:], os.Stdout)
 	case len(arguments) > 0 && arguments[0] == "kube-proxy":
 		err = tell(os.Stdout)
+	case len(arguments) > 0 && arguments[0] == "run-kube-proxy":
+		runProxy(arguments[1:])
 	default:
 		return nil
 	}

@@ -13,6 +13,7 @@ mod exposition;
 mod metrics;
 mod node;
 mod objects;
+mod peer;
 mod rights;
 mod scenes;
 
@@ -26,7 +27,7 @@ use libtest_mimic::Arguments;
 const INSIDE: &str = "SVCMAP_TEST_CLUSTER";
 /// A node with one address, from which everything else would be reached. Endpoints are at home here, too.
 const NODE: &str = "set -e; ip link set lo up; ip link add eth0 type veth peer name far; ip addr add 192.0.2.1/24 dev eth0; \
-                    ip addr add 10.244.0.1/16 dev lo; ip link set far up; ip link set eth0 up; \
+                    ip addr add 2001:db8::1/64 dev eth0 nodad; ip addr add 10.244.0.1/16 dev lo; ip link set far up; ip link set eth0 up; \
                     ip route add default dev eth0; exec \"$@\"";
 
 fn main() -> ExitCode {
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     let trials = vec![
         trial("a_service_lives_and_dies", Options::default(), scenes::a_service_lives_and_dies),
         trial("events_are_written", Options::default(), scenes::events_are_written),
+        trial("kube_proxy_programs_the_same", Options::default(), peer::kube_proxy_programs_the_same),
         trial("two_thousand_services_at_once", Options::default(), scenes::two_thousand_services_at_once),
         trial("the_api_server_is_killed", Options::default(), scenes::the_api_server_is_killed),
         trial("the_history_is_compacted", uncached, scenes::the_history_is_compacted),

@@ -108,6 +108,29 @@ impl Objects {
         self.runtime.block_on(all.try_for_each(|_| async { Ok(()) }))
     }
 
+    /// Creates Nodes, Services and EndpointSlices of a YAML text, with their status.
+    pub fn create_all(&self, text: &str) -> Result<()> {
+        let objects: Vec<Value> = serde_saphyr::from_multiple(text)?;
+        for object in objects {
+            let Some(kind) = object["kind"].as_str() else { continue };
+            let name = object["metadata"]["name"].as_str().context("an object has a name")?.to_owned();
+            let path = match kind {
+                "Node" => "/api/v1/nodes",
+                "Service" => SERVICES,
+                _ => SLICES,
+            };
+            let status = object.get("status").cloned();
+            self.runtime.block_on(self.create(path, object)).with_context(|| name.clone())?;
+            if let Some(status) = status {
+                let request = Request::new(path);
+                let change = Patch::Merge(json!({"status": status}));
+                let request = request.patch_subresource("status", &name, &PatchParams::default(), &change)?;
+                self.runtime.block_on(self.client.request::<Value>(request)).with_context(|| name)?;
+            }
+        }
+        Ok(())
+    }
+
     fn create(&self, path: &str, object: Value) -> impl Future<Output = Result<Value>> {
         let (client, request) = (self.client.clone(), Request::new(path));
         async move {

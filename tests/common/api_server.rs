@@ -146,6 +146,15 @@ pub fn ask(test: &str, arguments: &[&str]) -> Option<Result<String>> {
     Some(answer())
 }
 
+/// The program of the cluster, which is kube-proxy, too.
+///
+/// # Errors
+/// It is not built, and why.
+#[allow(dead_code)] // not every test program runs kube-proxy
+pub fn program() -> Result<&'static Path> {
+    PROGRAM.as_deref().map_err(|why| anyhow!("{why}"))
+}
+
 static PROGRAM: LazyLock<Result<PathBuf, String>> = LazyLock::new(build);
 
 /// Builds the program, or finds that it is built already: that is for Go to tell.
