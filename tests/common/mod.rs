@@ -4,8 +4,8 @@
 
 pub mod api_server;
 pub mod cases;
-pub mod flows;
 pub mod damages;
+pub mod flows;
 pub mod history;
 pub mod interpreter;
 #[macro_use]
