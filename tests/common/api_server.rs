@@ -8,8 +8,10 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::LazyLock;
 
 use anyhow::{Context, Result, anyhow, bail};
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use tempfile::TempDir;
+
+use super::unsteady::tried_twice;
 
 /// How a server is started.
 #[derive(Clone, Debug, Default)]
@@ -124,12 +126,13 @@ impl Drop for Process {
 
 /// A test that gets a server of its own. Where there can be none, the test is ignored, and that is said loudly. The first
 /// call in a test program builds the server, which takes minutes if nothing of it is in Go's build cache.
-pub fn trial(name: &str, options: Options, test: impl FnOnce(&mut ApiServer) -> Result<()> + Send + 'static) -> Trial {
+pub fn trial(name: &str, options: Options, test: impl Fn(&mut ApiServer) -> Result<()> + Send + 'static) -> Trial {
     if let Err(why) = PROGRAM.as_ref() {
         eprintln!("cannot run here: {name}: {why}");
     }
-    let run = move || test(&mut ApiServer::start(options)?);
-    Trial::test(name, || run().map_err(|error| Failed::from(format!("{error:#}")))).with_ignored_flag(PROGRAM.is_err())
+    let owned = name.to_owned();
+    let run = move || tried_twice(&owned, || test(&mut ApiServer::start(options.clone())?));
+    Trial::test(name, run).with_ignored_flag(PROGRAM.is_err())
 }
 
 /// What the program prints when it is asked for something that needs no server: `template`, or `kube-proxy`. An error where it

@@ -12,5 +12,6 @@ pub mod interpreter;
 pub mod netns;
 pub mod program;
 pub mod trace;
+pub mod unsteady;
 pub mod usurper;
 pub mod world;

@@ -32,8 +32,10 @@ mod userspace;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Arguments, Trial};
 use svcmap::lab;
+
+use crate::common::unsteady::tried_twice;
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
@@ -66,7 +68,8 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// A test whose error is shown with all its causes.
-fn trial(name: impl Into<String>, test: impl FnOnce() -> anyhow::Result<()> + Send + 'static) -> Trial {
-    Trial::test(name, move || test().map_err(|error| Failed::from(format!("{error:#}"))))
+/// A test that may fail once, see [`tried_twice`].
+fn trial(name: impl Into<String>, test: impl Fn() -> anyhow::Result<()> + Send + 'static) -> Trial {
+    let name = name.into();
+    Trial::test(name.clone(), move || tried_twice(&name, test))
 }
