@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
+use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::{Context, selection};
-use crate::objects::{Conditions, EndpointSlice, Family, FamilyOf, Hints, Service, ServicePort};
+use crate::objects::{Conditions, EndpointSlice, Family, FamilyOf, Hints, Protocol, Service, ServicePort, SlicePort};
 use crate::plan::Endpoint;
 
 /// The endpoints of a Service port in one family by what they can be used for.
@@ -44,40 +45,70 @@ impl Candidate<'_> {
     }
 }
 
-/// The endpoints that a Service port can use in one family.
-pub fn pools(
-    context: &Context,
-    service: &Service,
-    port: &ServicePort,
+/// With so many ports, what slices have is looked up in a table.
+const MANY_PORTS: usize = 8;
+
+/// The slices of a Service in one family, and which of them lists a port.
+#[derive(Debug)]
+pub struct Slices<'a> {
     family: Family,
-    slices: &[&EndpointSlice],
-) -> Pools {
-    categorise(context, &candidates(context, service, port, family, slices))
+    slices: SmallVec<[&'a EndpointSlice; 4]>,
+    /// By name and protocol: the slice and the number of each port.
+    table: HashMap<(&'a str, Protocol), Vec<(&'a EndpointSlice, u16)>>,
+}
+
+impl<'a> Slices<'a> {
+    /// Those of `slices` that are the Service's, and of the family.
+    pub fn new(service: &Service, family: Family, slices: &[&'a EndpointSlice]) -> Slices<'a> {
+        let own = slices.iter().copied().filter(|slice| selection::belongs(slice, service, family));
+        let mut slices = Slices { family, slices: own.collect(), table: HashMap::new() };
+        if service.ports.len() > MANY_PORTS {
+            for slice in &slices.slices {
+                for port in &slice.ports {
+                    slices.table.entry((&*port.name, port.protocol)).or_default().push((slice, port.port));
+                }
+            }
+        }
+        slices
+    }
+
+    /// Where a Service port leads (row A6): slices, and the number that each gives the port of the same name and protocol.
+    fn of_port(&self, port: &ServicePort) -> SmallVec<[(&'a EndpointSlice, u16); 4]> {
+        if !self.table.is_empty() {
+            return self
+                .table
+                .get(&(&*port.name, port.protocol))
+                .map(|found| found.iter().copied().collect())
+                .unwrap_or_default();
+        }
+        let is_same = |p: &&SlicePort| p.name == port.name && p.protocol == port.protocol;
+        let in_slice = |slice: &&'a EndpointSlice| {
+            let slice = *slice;
+            slice.ports.iter().filter(is_same).map(move |p| (slice, p.port))
+        };
+        self.slices.iter().flat_map(in_slice).collect()
+    }
+}
+
+/// The endpoints that a Service port can use in one family.
+pub fn pools(context: &Context, port: &ServicePort, slices: &Slices<'_>) -> Pools {
+    categorise(context, &candidates(context, port, slices))
 }
 
 /// The endpoints of a Service port in one family, each address and port once, sorted by them.
 ///
 /// A slice's port belongs to the Service port of the same name and protocol (row A6), and its number is where connections
 /// go, which may be another one in each slice (row B6). An endpoint is local if it names this node (row A10).
-pub fn candidates<'a>(
-    context: &Context,
-    service: &Service,
-    port: &ServicePort,
-    family: Family,
-    slices: &[&'a EndpointSlice],
-) -> SmallVec<[Candidate<'a>; 4]> {
+pub fn candidates<'a>(context: &Context, port: &ServicePort, slices: &Slices<'a>) -> SmallVec<[Candidate<'a>; 4]> {
     let mut candidates = SmallVec::new();
-    for slice in slices.iter().filter(|slice| selection::belongs(slice, service, family)) {
-        let ports = slice.ports.iter().filter(|p| p.name == port.name && p.protocol == port.protocol);
-        for number in ports.map(|p| p.port) {
-            for endpoint in slice.endpoints.iter().filter(|e| e.address.family() == family) {
-                let local = endpoint.node.as_deref() == Some(&*context.node_name);
-                candidates.push(Candidate {
-                    endpoint: Endpoint { ip: endpoint.address, port: number, local },
-                    conditions: endpoint.conditions,
-                    hints: endpoint.hints.as_deref(),
-                });
-            }
+    for (slice, number) in slices.of_port(port) {
+        for endpoint in slice.endpoints.iter().filter(|e| e.address.family() == slices.family) {
+            let local = endpoint.node.as_deref() == Some(&*context.node_name);
+            candidates.push(Candidate {
+                endpoint: Endpoint { ip: endpoint.address, port: number, local },
+                conditions: endpoint.conditions,
+                hints: endpoint.hints.as_deref(),
+            });
         }
     }
     let place = |candidate: &Candidate<'_>| -> (IpAddr, u16) { (candidate.endpoint.ip, candidate.endpoint.port) };
@@ -92,14 +123,8 @@ pub fn candidates<'a>(
 /// The pools of the plan will not do: an endpoint that the topology does not pick any more, or that terminates beside
 /// ready ones, still serves the clients that it has. Pods that are published although they are not ready (row C7) are
 /// ready but not serving; new connections go to them, so flows may stay with them as well.
-pub fn serving(
-    context: &Context,
-    service: &Service,
-    port: &ServicePort,
-    family: Family,
-    slices: &[&EndpointSlice],
-) -> Vec<Endpoint> {
-    let candidates = candidates(context, service, port, family, slices);
+pub fn serving(context: &Context, port: &ServicePort, slices: &Slices<'_>) -> Vec<Endpoint> {
+    let candidates = candidates(context, port, slices);
     candidates.iter().filter(|c| c.conditions.serving || c.conditions.ready).map(|c| c.endpoint).collect()
 }
 

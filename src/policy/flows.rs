@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::endpoints::Slices;
 use super::{Context, endpoints, frontends, selection};
 use crate::objects::{EndpointSlice, Family, Protocol, Service};
 use crate::plan::Claim;
@@ -23,8 +24,9 @@ pub fn udp(
         return flows;
     }
     for family in Family::BOTH {
+        let slices = Slices::new(service, family, slices);
         for served in frontends::served(service, family).filter(|served| served.port.protocol == Protocol::Udp) {
-            let endpoints = endpoints::serving(context, service, served.port, family, slices);
+            let endpoints = endpoints::serving(context, served.port, &slices);
             let serving: Serving = endpoints.iter().map(|endpoint| (endpoint.ip, endpoint.port)).collect();
             let claims = served.addresses.iter().map(|(address, _)| Claim::new(family, Protocol::Udp, *address));
             flows.extend(claims.filter(&wins).map(|claim| (claim, serving.clone())));

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use smallvec::SmallVec;
 
+use super::seen::Seen;
 use super::{Warning, masquerade, selection};
-use crate::objects::{Family, FamilyOf, Service, ServicePort};
+use crate::objects::{Family, FamilyOf, Protocol, Service, ServicePort};
 use crate::plan::{Claim, Frontend, FrontendAddress};
 
 /// How an address came to the Service.
@@ -36,17 +37,18 @@ pub struct Served<'a> {
 /// ClusterIP of the family (row B1). Of two ports that collide, the earlier one is served.
 pub fn served(service: &Service, family: Family) -> impl Iterator<Item = Served<'_>> {
     let places = places(service, family);
-    let ports = if places.is_empty() { SmallVec::new() } else { distinct(service) };
-    (0..ports.len()).map(move |at| {
-        let (port, earlier) = (ports[at], &ports[..at]);
+    let ports: &[ServicePort] = if places.is_empty() { &[] } else { &service.ports };
+    let mut earlier = Earlier::default();
+    ports.iter().filter_map(move |port| {
+        let News { number, node_port } = earlier.note(port)?;
         let mut addresses = SmallVec::new();
-        if !earlier.iter().any(|p| same_port(p, port)) {
+        if number {
             addresses.extend(places.iter().map(|(ip, origin)| (address(*ip, port.port, *origin), *origin)));
         }
-        if port.node_port != 0 && !earlier.iter().any(|p| same_node_port(p, port)) {
+        if node_port {
             addresses.push((FrontendAddress::NodePort(port.node_port), Origin::NodePort));
         }
-        Served { port, addresses }
+        Some(Served { port, addresses })
     })
 }
 
@@ -89,20 +91,19 @@ pub fn resolve(service: &Service, served: &Served<'_>, sources: Option<&Arc<[IpN
 /// What of a Service's ports is not served, because an earlier port has it.
 pub fn collisions(service: &Service) -> Vec<Warning> {
     let mut warnings = Vec::new();
-    let mut earlier: SmallVec<[&ServicePort; 4]> = SmallVec::new();
+    let mut earlier = Earlier::default();
     for (index, port) in service.ports.iter().enumerate() {
         let service = || service.key.clone();
-        if earlier.iter().any(|p| p.name == port.name) {
+        let Some(News { number, node_port }) = earlier.note(port) else {
             warnings.push(Warning::PortName { service: service(), index, name: port.name.to_string() });
             continue;
-        }
-        if earlier.iter().any(|p| same_port(p, port)) {
+        };
+        if !number {
             warnings.push(Warning::PortNumber { service: service(), index, field: "port" });
         }
-        if earlier.iter().any(|p| same_node_port(p, port)) {
+        if !node_port && port.node_port != 0 {
             warnings.push(Warning::PortNumber { service: service(), index, field: "nodePort" });
         }
-        earlier.push(port);
     }
     warnings
 }
@@ -112,12 +113,14 @@ pub fn collisions(service: &Service) -> Vec<Warning> {
 fn places(service: &Service, family: Family) -> SmallVec<[(IpAddr, Origin); 2]> {
     let mut places: SmallVec<[(IpAddr, Origin); 2]> = SmallVec::new();
     let Some(cluster_ip) = service.cluster_ips.iter().find(|ip| ip.family() == family) else { return places };
+    let mut known = Seen::default();
+    known.insert(*cluster_ip);
     places.push((*cluster_ip, Origin::ClusterIp));
     for (ips, origin) in
         [(&service.load_balancer_ips, Origin::LoadBalancer), (&service.external_ips, Origin::ExternalIp)]
     {
         for ip in ips.iter().filter(|ip| ip.family() == family) {
-            if !places.iter().any(|(known, _)| known == ip) {
+            if known.insert(*ip) {
                 places.push((*ip, origin));
             }
         }
@@ -132,29 +135,34 @@ fn address(ip: IpAddr, port: u16, origin: Origin) -> FrontendAddress {
     }
 }
 
-/// The ports whose names no earlier port has.
-fn distinct(service: &Service) -> SmallVec<[&ServicePort; 4]> {
-    let mut ports: SmallVec<[&ServicePort; 4]> = SmallVec::new();
-    for port in &service.ports {
-        if !ports.iter().any(|p| p.name == port.name) {
-            ports.push(port);
-        }
+/// What the earlier ports of a Service have.
+#[derive(Debug, Default)]
+struct Earlier<'a> {
+    names: Seen<&'a str>,
+    numbers: Seen<(Protocol, u16)>,
+    node_ports: Seen<(Protocol, u16)>,
+}
+
+/// What of a port no earlier one has.
+struct News {
+    number: bool,
+    node_port: bool,
+}
+
+impl<'a> Earlier<'a> {
+    /// Takes note of a port; nothing where an earlier one has its name.
+    fn note(&mut self, port: &'a ServicePort) -> Option<News> {
+        self.names.insert(&port.name).then(|| News {
+            number: self.numbers.insert((port.protocol, port.port)),
+            node_port: port.node_port != 0 && self.node_ports.insert((port.protocol, port.node_port)),
+        })
     }
-    ports
-}
-
-fn same_port(a: &ServicePort, b: &ServicePort) -> bool {
-    a.protocol == b.protocol && a.port == b.port
-}
-
-fn same_node_port(a: &ServicePort, b: &ServicePort) -> bool {
-    a.protocol == b.protocol && a.node_port == b.node_port && b.node_port != 0
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::objects::{Protocol, ServiceKey, ServiceType, Target, TrafficPolicy};
+    use crate::objects::{ServiceKey, ServiceType, Target, TrafficPolicy};
 
     pub fn service(cluster_ips: &[&str]) -> Service {
         Service {

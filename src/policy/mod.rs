@@ -11,6 +11,7 @@ pub mod frontends;
 pub mod health;
 pub mod masquerade;
 pub mod node;
+mod seen;
 pub mod selection;
 pub mod source_ranges;
 mod warning;
@@ -21,7 +22,7 @@ pub use warning::Warning;
 use crate::objects::{EndpointSlice, Family, Service, ServicePort};
 use crate::plan::{Claim, Frontend, FrontendAddress, PoolKind, PortId, PortName, PortPlan, Verdict};
 
-use endpoints::Pools;
+use endpoints::{Pools, Slices};
 
 /// What a Service does on this node: one plan per port and family that has an address, each family by itself (row B10).
 ///
@@ -46,11 +47,12 @@ pub fn plan_uncontested(
     }
     for family in Family::BOTH {
         let sources = source_ranges::allowed(context, service, family);
+        let slices = Slices::new(service, family, slices);
         for served in frontends::served(service, family) {
             let mut frontends = frontends::resolve(service, &served, sources.as_ref());
             frontends.retain(|frontend| wins(&Claim::new(family, served.port.protocol, frontend.address)));
             if !frontends.is_empty() {
-                let pools = endpoints::pools(context, service, served.port, family, slices);
+                let pools = endpoints::pools(context, served.port, &slices);
                 plans.push(port_plan(context, service, served.port, family, frontends, pools));
             }
         }

@@ -7,8 +7,8 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::objects::{
-    Conditions, Endpoint, EndpointSlice, Family, FamilyOf, Name, Service, ServiceKey, ServicePort, ServiceType,
-    SliceKey, SlicePort, Target,
+    Conditions, Endpoint, EndpointSlice, Family, FamilyOf, Name, Protocol, Service, ServiceKey, ServicePort,
+    ServiceType, SliceKey, SlicePort, Target,
 };
 
 use super::convert::{Endpoints, Pod};
@@ -56,7 +56,8 @@ fn select<'p>(service: &'p Service, pods: &PodIndex<'p>) -> Vec<EndpointSlice> {
         if pod.finished {
             continue;
         }
-        let ports: Vec<SlicePort> = service.ports.iter().filter_map(|port| target_port(port, pod)).collect();
+        let named = named_ports(pod);
+        let ports: Vec<SlicePort> = service.ports.iter().filter_map(|port| target_port(port, &named)).collect();
         for family in service.cluster_ips.iter().map(FamilyOf::family) {
             let Some(address) = pod.addresses.iter().find(|a| a.family() == family) else { continue };
             let conditions = Conditions {
@@ -71,11 +72,16 @@ fn select<'p>(service: &'p Service, pods: &PodIndex<'p>) -> Vec<EndpointSlice> {
     slices.finish()
 }
 
-/// The port of this Pod that a Service port leads to, if it has it.
-fn target_port(port: &ServicePort, pod: &Pod) -> Option<SlicePort> {
+/// The numbers of a Pod's ports by name and protocol; of two, the first.
+fn named_ports(pod: &Pod) -> HashMap<(&str, Protocol), u16> {
+    pod.ports.iter().rev().map(|port| ((&*port.name, port.protocol), port.port)).collect()
+}
+
+/// The port of a Pod with these named ports that a Service port leads to, if it has it.
+fn target_port(port: &ServicePort, named: &HashMap<(&str, Protocol), u16>) -> Option<SlicePort> {
     let number = match &port.target {
         Target::Number(number) => *number,
-        Target::Named(name) => pod.ports.iter().find(|p| p.name == *name && p.protocol == port.protocol)?.port,
+        Target::Named(name) => *named.get(&(&**name, port.protocol))?,
     };
     Some(SlicePort { name: port.name.clone(), protocol: port.protocol, port: number })
 }

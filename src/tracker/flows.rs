@@ -77,7 +77,8 @@ impl Tracker {
             return;
         }
         let differ = |a: &[(Claim, Serving)], b: &[(Claim, Serving)]| -> Vec<Claim> {
-            a.iter().filter(|flow| !b.contains(flow)).map(|(claim, _)| *claim).collect()
+            let b: HashMap<Claim, &Serving> = b.iter().map(|(claim, serving)| (*claim, serving)).collect();
+            a.iter().filter(|(claim, serving)| b.get(claim) != Some(&serving)).map(|(claim, _)| *claim).collect()
         };
         self.unsettled.extend(differ(before, now));
         self.unsettled.extend(differ(now, before));

@@ -354,7 +354,8 @@ impl Tracker {
             };
             let same_age = self.store.service(id).is_none_or(|service| service.created == before.created);
             if now != before.claims || !same_age {
-                let stays = |claim: &&Claim| same_age && now.contains(claim) && before.claims.contains(claim);
+                let sets = [&before.claims, &now].map(|claims| claims.iter().copied().collect::<HashSet<Claim>>());
+                let stays = |claim: &&Claim| same_age && sets.iter().all(|set| set.contains(*claim));
                 dropped.extend(before.claims.iter().filter(|claim| !stays(claim)).map(|claim| (*claim, id)));
                 raised.extend(now.iter().filter(|claim| !stays(claim)).map(|claim| (*claim, id)));
             }
