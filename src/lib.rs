@@ -23,6 +23,7 @@ pub mod objects;
 pub mod plan;
 pub mod policy;
 pub mod serve;
+pub mod shown;
 pub mod source;
 pub mod sync;
 pub mod sysctl;

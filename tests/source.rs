@@ -104,7 +104,7 @@ fn a_version_that_is_not_read_is_told() {
     let loaded = load_text("apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\nmetadata: {name: a}\n");
     assert_eq!(
         problems(&loaded),
-        ["EndpointSlice default/a: apiVersion: discovery.k8s.io/v1beta1 is not read, only v1"]
+        ["EndpointSlice default/a: apiVersion: discovery.k8s.io/v1beta1 is not read, only discovery.k8s.io/v1"]
     );
 }
 
@@ -164,7 +164,6 @@ fn cluster_ips_are_what_an_api_server_would_make_of_both_fields() {
         ("{type: ExternalName, externalName: example.org}", "[]", ""),
         ("{clusterIPs: [10.0.0.1, 10.0.0.2]}", "[10.0.0.1]", "spec.clusterIPs[1]: 10.0.0.2 is a second IPv4 address"),
         ("{clusterIP: 10.0.0.2, clusterIPs: [10.0.0.1]}", "[10.0.0.1]", "spec.clusterIP: 10.0.0.2 differs from"),
-        ("{clusterIP: ''}", "[]", "spec.clusterIP: is not set"),
         ("{clusterIP: 10.0.0.1, ipFamilies: [IPv6]}", "[10.0.0.1]", "spec.ipFamilies[0]: IPv6 is not the family of"),
     ] {
         let (service, problems) = service(spec);
@@ -176,11 +175,19 @@ fn cluster_ips_are_what_an_api_server_would_make_of_both_fields() {
 
 #[test]
 fn a_service_whose_addresses_cannot_be_read_is_not_taken_for_a_headless_one() {
-    for spec in ["{clusterIP: 10.0.0.300}", "{clusterIPs: [10.0.0.300]}", "{clusterIP: 5}"] {
+    for (spec, why) in [
+        ("{clusterIP: 10.0.0.300}", "no address of the Service can be read"),
+        ("{clusterIPs: [10.0.0.300]}", "no address of the Service can be read"),
+        ("{clusterIP: 5}", "no address of the Service can be read"),
+        ("{clusterIP: ''}", "is not set (an API server allocates it); the Service is left out"),
+        ("{clusterIP: '', clusterIPs: []}", "is not set (an API server allocates it); the Service is left out"),
+        ("{ports: [{port: 80}]}", "is not set (an API server allocates it); the Service is left out"),
+    ] {
         let loaded = load_text(format!("apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {spec}\n"));
         assert_eq!(loaded.snapshot.services, [], "{spec}");
+        assert_eq!(loaded.snapshot.left_alone(), Default::default(), "{spec}");
         let all = problems(&loaded).join("\n");
-        assert!(all.contains("Service default/web: spec.clusterIP: no address of the Service can be read"), "{all}");
+        assert!(all.contains(&format!("Service default/web: spec.clusterIP: {why}")), "{all}");
     }
 }
 
@@ -277,11 +284,128 @@ fn load_balancer_addresses_follow_the_ip_mode_and_readable_ranges() {
 
 #[test]
 fn names_that_no_api_server_would_take_cost_the_object() {
-    for metadata in ["{}", "{name: ''}", "{name: 5}", "{name: 'a\"b'}", "{name: a, namespace: 'x y'}", "{name: A}", "7"]
-    {
+    const NAMELESS: &str = "Service without a name (test.yaml, document 1)";
+    for (metadata, object, why) in [
+        ("{}", NAMELESS, "metadata.name: is missing"),
+        ("{name: ''}", NAMELESS, "metadata.name: is missing"),
+        ("{name: 5}", NAMELESS, "metadata.name: 5 is not a string"),
+        ("{name: [a]}", NAMELESS, "metadata.name: a list is not a string"),
+        ("{name: 'a\"b'}", "Service default/a\"b", "metadata.name: is not a valid name (a-z, 0-9, - and dots)"),
+        ("{name: A}", "Service default/A", "metadata.name: is not a valid name (a-z, 0-9, - and dots)"),
+        ("{name: a, namespace: 7}", "Service default/a", "metadata.namespace: 7 is not a string"),
+        (
+            "{name: a, namespace: 'x y'}",
+            "Service x y/a",
+            "metadata.namespace: is not a valid namespace (at most 63 of a-z, 0-9 and -)",
+        ),
+        ("7", NAMELESS, "metadata.name: is missing"),
+    ] {
         let loaded = load_text(format!("apiVersion: v1\nkind: Service\nmetadata: {metadata}\n"));
         assert_eq!(loaded.snapshot.services, [], "{metadata}");
-        assert!(loaded.problems.iter().any(|p| p.skipped), "{metadata}: {:?}", problems(&loaded));
+        assert!(loaded.problems[0].skipped, "{metadata}: {:?}", problems(&loaded));
+        assert_eq!(problems(&loaded)[0], format!("{object}: {why}"), "{metadata}");
+    }
+}
+
+/// Whether every input is said to be wrong in these words, among others.
+fn are_said(cases: &[(&str, &str)]) {
+    for (text, want) in cases {
+        let all = problems(&load_text(text));
+        assert!(all.iter().any(|problem| problem.contains(want)), "{text}\ngave {all:?}, not {want:?}");
+    }
+}
+
+/// What is not a string, a mapping or a list where one should be is neither passed over nor taken for something else.
+#[test]
+fn wrong_types_of_what_an_object_is_are_said() {
+    are_said(&[
+        ("{kind: 5}", "test.yaml, document 1: kind: 5 is not a string, so this is no Kubernetes object"),
+        ("{kind: Service}", "apiVersion: is missing; v1 is read"),
+        ("{kind: Service, apiVersion: 1}", "apiVersion: 1 is not a string; v1 is read"),
+        ("{kind: EndpointSlice}", "apiVersion: is missing; discovery.k8s.io/v1 is read"),
+        (
+            "{kind: ServiceCIDR, apiVersion: 1}",
+            "apiVersion: 1 is not a string; networking.k8s.io/v1 and networking.k8s.io/v1beta1 is read",
+        ),
+        (
+            "{apiVersion: v1, kind: Service, metadata: {name: a}, spec: []}",
+            "Service default/a: spec: a list is not a mapping",
+        ),
+        (
+            "{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, \
+             metadata: {name: a, labels: {kubernetes.io/service-name: 14}}}",
+            "metadata.labels[kubernetes.io/service-name]: 14 is not text",
+        ),
+        (
+            "{apiVersion: v1, kind: Pod, metadata: {name: a}, status: {phase: 5}}",
+            "Pod default/a: status.phase: 5 is not text",
+        ),
+        (
+            "{apiVersion: v1, kind: Pod, metadata: {name: a}, status: {conditions: [{type: Ready, status: True}]}}",
+            "Pod default/a: status.conditions[0].status: true is not \"True\", \"False\" or \"Unknown\" (in quotes); the \
+             Pod is taken for not ready",
+        ),
+    ]);
+}
+
+#[test]
+fn wrong_types_in_a_service_are_said() {
+    for (spec, want) in [
+        ("ports: [{port: 1e20}]", "spec.ports[0].port: 1e+20 is not a port"),
+        ("ports: {port: 80}", "spec.ports: a mapping is not a list"),
+        ("ports: [80]", "spec.ports[0]: 80 is not a mapping; this port is left out"),
+        ("sessionAffinity: ClientIP, sessionAffinityConfig: 7", "spec.sessionAffinityConfig: 7 is not a mapping"),
+    ] {
+        let (_, problems) = service(&format!("{{clusterIP: 10.0.0.1, {spec}}}"));
+        assert_eq!(problems, [format!("Service default/web: {want}")], "{spec}");
+    }
+}
+
+/// Row A6: names make the port. The outcome is what it is, but it is said.
+#[test]
+fn slice_ports_that_have_another_name_than_the_service_port_are_said() {
+    let input = |service_ports: &str, slice_ports: &str| {
+        let loaded = load_text(format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {{clusterIP: 10.0.0.1, ports: {service_ports}}}\n\
+             ---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\n\
+             metadata: {{name: web-1, labels: {{kubernetes.io/service-name: web}}}}\nports: {slice_ports}\n\
+             endpoints: [{{addresses: [10.1.0.1]}}]\n"
+        ));
+        assert_eq!(loaded.snapshot.services.len() + loaded.snapshot.slices.len(), 2);
+        problems(&loaded)
+    };
+    let said = "EndpointSlice default/web-1: ports: no TCP port of Service default/web has the name \"\", so that it leads to \
+                none of these endpoints; \"http\" has no endpoints";
+    assert_eq!(input("[{name: http, port: 80}]", "[{name: '', port: 8080}]"), [said]);
+    for (service_ports, slice_ports) in [
+        ("[{name: http, port: 80}]", "[{name: http, port: 8080}, {name: metrics, port: 9090}]"), // more than is wanted
+        ("[{name: http, port: 80}, {name: admin, port: 81}]", "[{name: http, port: 8080}]"),     // a port of no Pod
+        ("[{name: http, port: 80}]", "[]"),
+        ("[{name: dns, port: 53, protocol: UDP}]", "[{name: '', port: 53}]"), // of another protocol
+    ] {
+        assert_eq!(input(service_ports, slice_ports), [""; 0], "{service_ports} {slice_ports}");
+    }
+}
+
+/// They would turn what follows in a terminal or a log into something else.
+#[test]
+fn messages_hold_nothing_that_is_not_seen() {
+    for unseen in ['\u{202e}', '\u{2066}', '\u{200b}', '\u{feff}', '\u{2028}', '\u{85}', '\u{1b}'] {
+        for text in [
+            format!("{{apiVersion: v1, kind: Service, metadata: {{name: \"a\\u{:04x}b\"}}}}", unseen as u32),
+            format!(
+                "{{apiVersion: v1, kind: Service, metadata: {{name: a}}, spec: {{type: \"a\\u{:04x}\"}}}}",
+                unseen as u32
+            ),
+            format!("{{\"a\\u{0:04x}b\": 1, \"a\\u{0:04x}b\": 1}}", unseen as u32),
+        ] {
+            let all = problems(&load_text(&text));
+            assert!(!all.is_empty() && !all.iter().any(|line| line.contains(unseen)), "{text}: {all:?}");
+        }
+        let dir = Dir::new();
+        let file = dir.write(&format!("a{unseen}.yaml"), "");
+        let said: Vec<String> = load(&[file]).unwrap().problems.iter().map(ToString::to_string).collect();
+        assert!(said.len() == 1 && !said[0].contains(unseen), "{said:?}");
     }
 }
 

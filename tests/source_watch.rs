@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use svcmap::source::{Loaded, Watch, watch};
@@ -93,6 +94,27 @@ fn a_broken_file_keeps_its_objects_and_the_others_go_on() {
     dir.write("a.yaml", &services(&["a3"]));
     let loaded = expect(&watch, &["a3", "b", "c"], "mended");
     assert_eq!((loaded.broken, loaded.problems), (vec![], vec![]));
+}
+
+/// What stands in the place of a file and cannot be read takes nothing away, and is not waited for.
+#[test]
+fn what_is_no_file_keeps_the_objects_of_the_file_before() {
+    let dir = Dir::new();
+    let file = dir.write("a.yaml", &services(&["a"]));
+    let watch = follow(dir.at(""));
+    expect(&watch, &["a"], "beginning");
+    fs::write(dir.at("new"), [0, 159, 146, 150, 0]).unwrap();
+    fs::rename(dir.at("new"), &file).unwrap();
+    expect(&watch, &["a"], "binary");
+    symlink("nowhere", dir.at("new")).unwrap();
+    fs::rename(dir.at("new"), &file).unwrap();
+    assert_eq!(expect(&watch, &["a"], "a link that leads nowhere").broken, [file.clone()]);
+    assert!(Command::new("mkfifo").arg(dir.at("new")).status().unwrap().success());
+    fs::rename(dir.at("new"), &file).unwrap();
+    let loaded = expect(&watch, &["a"], "a pipe");
+    assert!(loaded.problems[0].to_string().ends_with("a.yaml: this is a pipe, not a file"), "{:?}", loaded.problems);
+    fs::remove_file(&file).unwrap();
+    expect(&watch, &[], "gone");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::nftables::program::SyncError;
+use crate::shown::Clean;
 
 /// `-o`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -61,13 +62,13 @@ pub fn finish(result: Result<ExitCode, Failure>) -> ExitCode {
     })
 }
 
-/// Prints a result, a line or several.
+/// Prints a result, a line or several. What others wrote and is not seen is replaced.
 ///
 /// # Errors
 /// Standard output cannot be written to.
 pub fn print(text: impl Display) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    write!(out, "{text}")?;
+    write!(out, "{}", Clean(text))?;
     out.flush()
 }
 
@@ -76,7 +77,9 @@ pub fn print(text: impl Display) -> io::Result<()> {
 /// # Errors
 /// Standard output cannot be written to.
 pub fn print_json(value: &impl Serialize) -> io::Result<()> {
-    print(serde_json::to_string(value)? + "\n")
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", serde_json::to_string(value)?)?;
+    out.flush()
 }
 
 /// Prints a problem that does not stop the rest.
@@ -86,7 +89,7 @@ pub fn warn(message: impl Display) {
 
 /// Writes a line to standard error. Where nobody takes it, the command does its work all the same.
 fn complain(line: impl Display) {
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{}", Clean(line));
 }
 
 /// A number of things, as English has it: `1 service`, `2 services`.

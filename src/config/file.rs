@@ -10,6 +10,7 @@ use serde_json::Value;
 use serde_saphyr::DuplicateKeyPolicy;
 
 use super::duration::GoDuration;
+use crate::shown::Clipped;
 
 /// `apiVersion` of the file.
 pub const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
@@ -339,10 +340,15 @@ impl KubeProxyConfiguration {
     pub fn parse(text: &str) -> Result<(KubeProxyConfiguration, Vec<String>), String> {
         let (mut value, mut warnings) = read_yaml(text)?;
         for (field, wanted) in [("apiVersion", API_VERSION), ("kind", KIND)] {
-            match value.get(field).and_then(Value::as_str) {
-                Some(found) if found == wanted => {}
-                Some(found) => return Err(format!("{field}: {found:?} is not {wanted}")),
-                None => return Err(format!("{field}: is missing; {wanted} is read")),
+            match value.get(field) {
+                Some(Value::String(found)) if found == wanted => {}
+                Some(Value::String(found)) if !found.is_empty() => {
+                    return Err(format!("{field}: \"{}\" is not {wanted}", Clipped(found)));
+                }
+                None | Some(Value::Null | Value::String(_)) => {
+                    return Err(format!("{field}: is missing; {wanted} is read"));
+                }
+                Some(_) => return Err(format!("{field}: is not a string; {wanted} is read")),
             }
         }
         drop_nulls(&mut value);

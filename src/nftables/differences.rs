@@ -1,6 +1,6 @@
 //! The operations of a transaction as people read them, grouped by Service.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 use serde::Serialize;
@@ -34,7 +34,11 @@ pub fn of(preview: &Preview, after: &State) -> Vec<Difference> {
     let mut differences = Vec::new();
     // the families whose tables are made again, with larger maps
     let mut remade = Vec::new();
+    let hooked = rehooked(&preview.ops);
     for op in &preview.ops {
+        if chain_of(op).is_some_and(|chain| hooked.contains(&chain)) {
+            continue;
+        }
         if let Some(family) = remade_by(op, &preview.before) {
             remade.push(family);
             add_old(&preview.before, family, &mut elements);
@@ -66,8 +70,33 @@ pub fn of(preview: &Preview, after: &State) -> Vec<Difference> {
         }
     }
     differences.extend(elements.into_iter().filter_map(|((family, map, _), change)| change.difference(family, map)));
+    differences.extend(hooked.into_iter().map(|(family, name)| {
+        let what = format!("chain {name}: is hooked in another way");
+        Difference { service: None, family: family.name(), sign: '~', what }
+    }));
     differences.sort();
+    differences.dedup();
     differences
+}
+
+/// The chain that an operation is about.
+fn chain_of(op: &Op) -> Option<(NfFamily, &str)> {
+    match op {
+        Op::AddChain(chain) => Some((chain.family, &chain.name)),
+        Op::DeleteChain(chain) | Op::FlushChain(chain) | Op::DeleteRule { chain, .. } => {
+            Some((chain.family, &chain.name))
+        }
+        _ => None,
+    }
+}
+
+/// The chains that are deleted and made again: where a chain is hooked cannot be changed.
+fn rehooked(ops: &[Op]) -> BTreeSet<(NfFamily, &str)> {
+    let of = |wanted: fn(&Op) -> bool| -> BTreeSet<(NfFamily, &str)> {
+        ops.iter().filter(|op| wanted(op)).filter_map(chain_of).collect()
+    };
+    let (deleted, made) = (of(|op| matches!(op, Op::DeleteChain(_))), of(|op| matches!(op, Op::AddChain(_))));
+    deleted.intersection(&made).copied().collect()
 }
 
 /// By family, map and key.

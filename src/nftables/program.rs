@@ -47,6 +47,8 @@ pub struct Applied {
     pub added: usize,
     /// Elements deleted.
     pub deleted: usize,
+    /// Service ports that were programmed and are not any more. The modes that read no Services back do not know.
+    pub removed: usize,
     /// Time taken to make the transactions and their messages.
     pub encode: Duration,
     /// Time taken by the kernel.
@@ -62,6 +64,7 @@ impl AddAssign for Applied {
         self.bytes += more.bytes;
         self.added += more.added;
         self.deleted += more.deleted;
+        self.removed += more.removed;
         self.encode += more.encode;
         self.kernel += more.kernel;
         self.longest = self.longest.max(more.longest);
@@ -313,6 +316,7 @@ impl Programmer {
         applied: &mut Applied,
     ) -> Result<(), SyncError> {
         let limits = Limits::new(self.connection.max_batch_bytes());
+        let removed = change.removed.len();
         let mut schedule = Schedule::new(&mut self.state, change, limits);
         let before = applied.transactions;
         let (mut repairs, mut waiting) = (Some(repairs).filter(|repairs| !repairs.is_empty()), None);
@@ -330,7 +334,9 @@ impl Programmer {
         let sent = send::all(&mut self.connection, &mut next, applied);
         applied.encode += schedule.time();
         self.count(applied.transactions - before);
-        sent.map_err(|failure| self.explain(failure))
+        sent.map_err(|failure| self.explain(failure))?;
+        applied.removed += removed;
+        Ok(())
     }
 
     fn send(&mut self, transaction: Transaction, applied: &mut Applied) -> Result<(), SyncError> {

@@ -9,7 +9,7 @@ use crate::objects::{EndpointSlice, Name, Node, Service, ServiceKey, SliceKey};
 
 use super::convert::{Endpoints, Object, Pod, PodKey};
 use super::derive::missing_slices;
-use super::{Problem, Snapshot};
+use super::{Problem, Snapshot, unmatched};
 
 /// Puts objects together as they come. Of two with the same key the later one counts.
 pub struct Assembler {
@@ -55,6 +55,7 @@ impl Assembler {
     /// All of it, with endpoints for the Services that have no slices.
     pub fn finish(mut self, problems: &mut Vec<Problem>) -> Snapshot {
         self.sliced.extend(self.slices.values.iter().map(|slice| slice.service_key()));
+        unmatched::report(&self.services.values, &self.slices.values, problems);
         let missing = missing_slices(&self.services.values, &self.sliced, &self.endpoints.values, &self.pods.values);
         for slice in missing {
             self.slices.insert(slice.key.clone(), slice, problems);

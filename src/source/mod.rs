@@ -8,6 +8,7 @@ mod convert;
 mod derive;
 pub mod generate;
 mod manifests;
+mod unmatched;
 mod watch;
 mod write;
 
@@ -17,6 +18,7 @@ use std::fmt;
 use ipnet::IpNet;
 
 use crate::objects::{EndpointSlice, Node, Service, ServiceKey, ServiceType, SliceKey};
+use crate::shown::Line;
 
 pub use manifests::{LoadError, Loaded, display, load, load_text};
 pub use watch::{Watch, on_change, watch};
@@ -113,8 +115,8 @@ pub struct Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.field.as_str() {
-            "" => write!(f, "{}: {}", self.object, self.message),
-            field => write!(f, "{}: {field}: {}", self.object, self.message),
+            "" => write!(f, "{}", Line(format_args!("{}: {}", self.object, self.message))),
+            field => write!(f, "{}", Line(format_args!("{}: {field}: {}", self.object, self.message))),
         }
     }
 }

@@ -84,6 +84,10 @@ pub struct Runner {
     rest: Option<Rest>,
     /// Whether anything was taken in since the last sync.
     pending: bool,
+    /// Whether the manifests hold no Service any more, which has not been said yet.
+    emptied: bool,
+    /// Whether the manifests hold no Service.
+    empty: bool,
     /// When the next change may be programmed.
     free_at: Instant,
     retry: Option<(Instant, Duration)>,
@@ -120,6 +124,8 @@ impl Runner {
             synced: false,
             rest: None,
             pending: false,
+            emptied: false,
+            empty: false,
             free_at: Instant::now(),
             retry: None,
             check_at: None,
@@ -196,6 +202,9 @@ impl Runner {
             Event::Manifests(loaded) => {
                 loaded.problems.iter().for_each(|problem| warn!("{problem}"));
                 self.settle_rest(&loaded.broken);
+                let empty = loaded.snapshot.services.is_empty();
+                self.emptied = empty && (self.emptied || !self.empty);
+                self.empty = empty;
                 self.tracker.replace(loaded.snapshot);
                 self.synced = true;
             }
@@ -320,6 +329,7 @@ impl Runner {
                     self.observer.repaired();
                     warn!("the tables were not as they should have been, and have been put right");
                 }
+                self.say_if_empty(&applied);
                 self.succeeded(&applied);
                 self.route_loopback();
                 self.clean_up();
@@ -344,6 +354,17 @@ impl Runner {
                 Outcome::Known => {}
                 Outcome::Useless => return result,
             }
+        }
+    }
+
+    /// Somebody may have meant another directory.
+    fn say_if_empty(&mut self, applied: &Applied) {
+        if std::mem::take(&mut self.emptied) && self.rest == Some(Rest::Delete) {
+            let Applied { removed, deleted, .. } = applied;
+            warn!(
+                "the manifests hold no Service, so that nothing is served: {removed} Service ports that were programmed \
+                 have been removed, {deleted} elements"
+            );
         }
     }
 

@@ -104,6 +104,23 @@ netns_test! {
     }
 }
 
+netns_test! {
+    /// A cold start that ends before the rules that lead to the verdicts: the next one puts them in.
+    fn a_cold_start_that_was_broken_off_is_finished() {
+        let whole = plan(rich_cluster(3000), config());
+        apply(whole.clone());
+        let intact = sorted_listing();
+        for chain in ["nat-prerouting", "nat-output", "filter-input", "filter-forward", "filter-output"] {
+            nft(&["flush", "chain", "ip", "svcmap", chain], "");
+            nft(&["flush", "chain", "ip6", "svcmap", chain], "");
+        }
+        nft(&["flush", "map", "ip6", "svcmap", "services"], "");
+        let applied = Programmer::open(CodecKind::Native).unwrap().replace(whole.0, whole.1).unwrap();
+        assert!(applied.bytes > 0);
+        assert_same(&intact, &sorted_listing(), "begun, and finished by another");
+    }
+}
+
 /// What a table looked like while clients' addresses and ports were learned behind DNAT.
 const FORMER: &str = "
     table ip svcmap {
@@ -152,6 +169,12 @@ netns_test! {
                 "flush set ip svcmap service-cidrs",
                 vec![format!("+ ip service-cidrs {{ {cidr} }}"), "~ ip set service-cidrs: other prefixes".into()],
             ),
+            (
+                "delete chain ip svcmap nat-postrouting\n\
+                 add chain ip svcmap nat-postrouting { type nat hook postrouting priority 300; }",
+                vec!["~ ip chain nat-postrouting: is hooked in another way".into()],
+            ),
+            ("flush chain ip svcmap dispatch", vec!["~ ip chain dispatch: other rules".into()]),
         ] {
             nft(&["-f", "-"], damage);
             let preview = programmer.preview(whole.0.clone(), whole.1.clone()).unwrap();

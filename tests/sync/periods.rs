@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use svcmap::netlink::CodecKind;
 use svcmap::nftables::program::Programmer;
-use svcmap::source::Change;
 use svcmap::source::cluster::Message;
-use svcmap::sync::Periods;
+use svcmap::source::{Change, Loaded, Snapshot};
+use svcmap::sync::{Event, Periods};
 
 use crate::support::{Loop, cluster, listing, nft, wait_for};
 
@@ -24,6 +24,27 @@ netns_test! {
         running.wait_for_log(" synced", 1);
         assert!(listing().contains("map services"));
         assert_eq!(running.stop().syncs, 1);
+    }
+}
+
+netns_test! {
+    /// Whoever names an empty directory, or empties one, is told what that did: once.
+    fn manifests_without_services_are_said_with_numbers() {
+        let manifests = |snapshot: Snapshot| Event::Manifests(Loaded { snapshot, ..Loaded::default() });
+        let running = Loop::start(Periods { min: Duration::ZERO, full: LONG });
+        running.send(manifests(cluster(5)));
+        running.wait_for_log(" synced", 1);
+        let said = "the manifests hold no Service, so that nothing is served: 5 Service ports that were programmed have been \
+                    removed, ";
+        assert_eq!(running.logged("hold no Service"), 0);
+        for _ in 0..2 {
+            running.send(manifests(Snapshot::default()));
+        }
+        running.wait_for_log(said, 1);
+        running.send(manifests(cluster(6)));
+        running.wait_for_log(" synced", 3);
+        assert_eq!(running.logged("hold no Service"), 1);
+        running.stop();
     }
 }
 

@@ -58,8 +58,12 @@ impl Loop {
         Loop { events, thread: thread::spawn(run), log }
     }
 
+    pub fn send(&self, event: Event) {
+        self.events.send(event).unwrap();
+    }
+
     pub fn tell(&self, message: Message) {
-        self.events.send(Event::Cluster(message)).unwrap();
+        self.send(Event::Cluster(message));
     }
 
     pub fn change(&self, change: Change) {

@@ -33,7 +33,7 @@ pub fn convert(root: &Field, meta: &Meta, interner: &mut Interner) -> Option<Obj
     if meta::annotation(root, LEADER_ANNOTATION).is_some() {
         return None;
     }
-    let subsets = root.get("subsets").items().map(|field| subset(&field, interner)).collect();
+    let subsets = root.get("subsets").mappings("it is left out").map(|field| subset(&field, interner)).collect();
     Some(Object::Endpoints(Endpoints {
         key: ServiceKey { namespace: meta.namespace.clone(), name: meta.name.clone() },
         subsets,
@@ -43,9 +43,14 @@ pub fn convert(root: &Field, meta: &Meta, interner: &mut Interner) -> Option<Obj
 fn subset(field: &Field, interner: &mut Interner) -> Subset {
     let mut endpoints = Vec::new();
     for (list, ready) in [("addresses", true), ("notReadyAddresses", false)] {
-        endpoints.extend(field.get(list).items().filter_map(|entry| endpoint(&entry, ready, interner)));
+        endpoints.extend(
+            field.get(list).mappings("the endpoint is left out").filter_map(|entry| endpoint(&entry, ready, interner)),
+        );
     }
-    Subset { ports: field.get("ports").items().filter_map(|port| subset_port(&port)).collect(), endpoints }
+    Subset {
+        ports: field.get("ports").mappings("the port is left out").filter_map(|port| subset_port(&port)).collect(),
+        endpoints,
+    }
 }
 
 /// A port without a name is the unnamed one.

@@ -2,13 +2,15 @@
 //! cannot read.
 
 use std::cell::RefCell;
-use std::fmt::{self, Write};
+use std::collections::HashSet;
+use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::objects::{Family, FamilyOf, Name, parse_address, parse_network};
+use crate::shown::Clipped;
 use crate::source::Problem;
 
 /// How many problems of one object are told one by one.
@@ -18,12 +20,14 @@ const TOLD_PER_OBJECT: usize = 10;
 pub struct Report {
     object: String,
     problems: RefCell<Vec<Problem>>,
+    /// The fields that were looked into although they are no mappings.
+    shapeless: RefCell<HashSet<String>>,
 }
 
 impl Report {
     /// A report on the object that is called so: `Service default/web`.
     pub fn new(object: String) -> Report {
-        Report { object, problems: RefCell::default() }
+        Report { object, problems: RefCell::default(), shapeless: RefCell::default() }
     }
 
     fn push(&self, field: String, message: String, skipped: bool) {
@@ -85,7 +89,13 @@ impl<'f> Field<'f> {
         self.child(Step::Key(key), key)
     }
 
+    /// What is no mapping has no fields; that is reported once.
     fn child(&'f self, step: Step<'f>, key: &str) -> Field<'f> {
+        if !matches!(self.value, Value::Object(_) | Value::Null)
+            && self.report.shapeless.borrow_mut().insert(self.to_string())
+        {
+            self.wrong_type("a mapping");
+        }
         let value = self.value.get(key).unwrap_or(&ABSENT);
         Field { parent: Some(self), step, value, report: self.report }
     }
@@ -105,12 +115,22 @@ impl<'f> Field<'f> {
         self.report.push(self.to_string(), message.to_string(), false);
     }
 
+    /// Whether it is absent or a mapping; else that is reported, and what becomes of it.
+    pub fn is_mapping(&self, consequence: &str) -> bool {
+        let is_mapping = matches!(self.value, Value::Object(_) | Value::Null);
+        if !is_mapping {
+            self.wrong_type(&format!("a mapping; {consequence}"));
+        }
+        is_mapping
+    }
+
     /// Reports that the whole object cannot be used because of this field.
     pub fn fatal(&self, message: impl fmt::Display) {
         self.report.push(self.to_string(), message.to_string(), true);
     }
 
-    fn wrong_type(&self, wanted: &str) {
+    /// Reports that the value is not what it should be, and what becomes of it where that is not plain.
+    pub fn wrong_type(&self, wanted: &str) {
         self.problem(format_args!("{} is not {wanted}", Shown(self.value)));
     }
 
@@ -126,6 +146,11 @@ impl<'f> Field<'f> {
         };
         let (parent, report) = (Some(self), self.report);
         items.iter().enumerate().map(move |(i, value)| Field { parent, step: Step::Index(i), value, report })
+    }
+
+    /// The entries of a list that are mappings; others are reported, with what becomes of them.
+    pub fn mappings(&'f self, consequence: &'f str) -> impl Iterator<Item = Field<'f>> {
+        self.items().filter(move |item| item.is_absent() || item.is_mapping(consequence))
     }
 
     /// The entries of a mapping; none where it is absent, or reported not to be a mapping.
@@ -163,6 +188,18 @@ impl<'f> Field<'f> {
             Value::Null => None,
             _ => {
                 self.wrong_type("true or false");
+                None
+            }
+        }
+    }
+
+    /// True or false, or the default where it is absent; nothing where it is neither, with what becomes of that.
+    pub fn boolean_or(&self, default: bool, consequence: &str) -> Option<bool> {
+        match self.value {
+            Value::Bool(yes) => Some(*yes),
+            Value::Null => Some(default),
+            _ => {
+                self.wrong_type(&format!("true or false; {consequence}"));
                 None
             }
         }
@@ -320,7 +357,7 @@ impl fmt::Display for Field<'_> {
 }
 
 /// A value as it is shown in a message: text quoted, lists and mappings only named.
-struct Shown<'v>(&'v Value);
+pub struct Shown<'v>(pub &'v Value);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -332,22 +369,5 @@ impl fmt::Display for Shown<'_> {
             Value::Array(_) => f.write_str("a list"),
             Value::Object(_) => f.write_str("a mapping"),
         }
-    }
-}
-
-/// Text from the input as messages show it: without control characters, and cut off where it is too long to be read.
-pub struct Clipped<'t>(pub &'t str);
-
-impl fmt::Display for Clipped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 120;
-        for (count, character) in self.0.chars().enumerate() {
-            match character {
-                _ if count == SHOWN => return f.write_str("…"),
-                c if c.is_control() => f.write_char(char::REPLACEMENT_CHARACTER)?,
-                c => f.write_char(c)?,
-            }
-        }
-        Ok(())
     }
 }

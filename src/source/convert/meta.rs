@@ -4,8 +4,9 @@ use serde_json::Value;
 
 use crate::objects::Name;
 
-use super::field::{Clipped, Field, is_dns_label, is_dns_subdomain};
+use super::field::{Field, Shown, is_dns_label, is_dns_subdomain};
 use super::tight;
+use crate::shown::Clipped;
 
 /// The label that hands a Service and its slices to another proxy (rows A1, A3).
 pub const PROXY_NAME_LABEL: &str = "service.kubernetes.io/service-proxy-name";
@@ -23,20 +24,33 @@ impl Meta {
     pub fn read(root: &Field, namespaced: bool) -> Option<Meta> {
         let metadata = root.get("metadata");
         let name_field = metadata.get("name");
-        let Some(name) = name_field.peek_text().filter(|n| is_dns_subdomain(n)) else {
-            name_field.fatal(match name_field.peek_text() {
-                None | Some("") => "is missing",
-                Some(_) => "is not a valid name (a-z, 0-9, - and dots)",
-            });
-            return None;
+        let name = match name_field.value() {
+            Value::String(name) if is_dns_subdomain(name) => name,
+            Value::String(name) if !name.is_empty() => {
+                name_field.fatal("is not a valid name (a-z, 0-9, - and dots)");
+                return None;
+            }
+            Value::String(_) | Value::Null => {
+                name_field.fatal("is missing");
+                return None;
+            }
+            other => {
+                name_field.fatal(format_args!("{} is not a string", Shown(other)));
+                return None;
+            }
         };
         let namespace_field = metadata.get("namespace");
-        let namespace = match namespace_field.peek_text() {
+        let namespace = match namespace_field.value() {
             _ if !namespaced => "",
-            None | Some("") if namespace_field.is_absent() || namespace_field.peek_text().is_some() => "default",
-            Some(namespace) if is_dns_label(namespace) => namespace,
-            _ => {
+            Value::Null => "default",
+            Value::String(namespace) if namespace.is_empty() => "default",
+            Value::String(namespace) if is_dns_label(namespace) => namespace,
+            Value::String(_) => {
                 namespace_field.fatal("is not a valid namespace (at most 63 of a-z, 0-9 and -)");
+                return None;
+            }
+            other => {
+                namespace_field.fatal(format_args!("{} is not a string", Shown(other)));
                 return None;
             }
         };
@@ -54,7 +68,7 @@ pub fn title(kind: &str, namespaced: bool, value: &Value, place: &dyn std::fmt::
     }
 }
 
-/// The value of a label; none where it is absent or no text.
+/// The value of a label; none where it is absent, or reported not to be text.
 pub fn label<'f>(root: &'f Field<'f>, key: &'f str) -> Option<&'f str> {
     lookup(root, "labels", key)
 }
@@ -64,13 +78,18 @@ pub fn has_label(root: &Field, key: &str) -> bool {
     root.value().pointer("/metadata/labels").is_some_and(|labels| labels.get(key).is_some())
 }
 
-/// The value of an annotation; none where it is absent or no text.
+/// The value of an annotation; none where it is absent, or reported not to be text.
 pub fn annotation<'f>(root: &'f Field<'f>, key: &'f str) -> Option<&'f str> {
     lookup(root, "annotations", key)
 }
 
 fn lookup<'f>(root: &'f Field<'f>, map: &'f str, key: &'f str) -> Option<&'f str> {
-    root.value().get("metadata")?.get(map)?.get(key)?.as_str()
+    let value = root.value().get("metadata")?.get(map)?.get(key)?;
+    if !value.is_string() && !value.is_null() {
+        let metadata = root.get("metadata");
+        metadata.get(map).entry(key).wrong_type("text");
+    }
+    value.as_str()
 }
 
 /// `metadata.labels` with all text values, sorted by key.

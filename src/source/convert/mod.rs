@@ -19,10 +19,11 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::objects::{EndpointSlice, Name, Node, Service, ServiceKey};
+use crate::shown::Clipped;
 use crate::source::Problem;
 
 pub use endpoints::Endpoints;
-pub use field::{Clipped, Field, Report, is_dns_subdomain};
+pub use field::{Field, Report, Shown, is_dns_subdomain};
 pub use pod::{Pod, PodKey};
 
 /// An object of one of the kinds that Services are made of.
@@ -81,6 +82,14 @@ struct Kind {
     convert: fn(&Field, &meta::Meta, &mut Interner) -> Option<Object>,
 }
 
+impl Kind {
+    /// What `apiVersion` may say.
+    fn api_versions(&self) -> Vec<String> {
+        let group = if self.group.is_empty() { String::new() } else { format!("{}/", self.group) };
+        self.versions.iter().map(|version| format!("{group}{version}")).collect()
+    }
+}
+
 const KINDS: [Kind; 6] = [
     Kind { kind: "Service", group: "", versions: &["v1"], namespaced: true, convert: service::convert },
     Kind {
@@ -113,17 +122,22 @@ pub fn convert(
     let text = |key| value.get(key).and_then(Value::as_str).unwrap_or("");
     let (kind_name, api_version) = (text("kind"), text("apiVersion"));
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    let kind = KINDS.iter().find(|k| k.kind == kind_name && k.group == group)?;
+    // without a version it is nobody else's kind either
+    let kind = KINDS.iter().find(|k| k.kind == kind_name && (k.group == group || api_version.is_empty()))?;
 
     let report = Report::new(meta::title(kind.kind, kind.namespaced, value, place));
     let root = Field::root(value, &report);
     let object = if kind.versions.contains(&version) {
         meta::Meta::read(&root, kind.namespaced).and_then(|meta| (kind.convert)(&root, &meta, interner))
     } else {
-        let versions = kind.versions.join(" and ");
-        match api_version {
-            "" => root.get("apiVersion").fatal(format_args!("is missing; {versions} is read")),
-            other => root.get("apiVersion").fatal(format_args!("{} is not read, only {versions}", Clipped(other))),
+        let field = root.get("apiVersion");
+        let versions = kind.api_versions().join(" and ");
+        match field.value() {
+            Value::String(other) if !other.is_empty() => {
+                field.fatal(format_args!("{} is not read, only {versions}", Clipped(other)));
+            }
+            Value::String(_) | Value::Null => field.fatal(format_args!("is missing; {versions} is read")),
+            other => field.fatal(format_args!("{} is not a string; {versions} is read", Shown(other))),
         }
         None
     };

@@ -47,21 +47,35 @@ pub struct ContainerPort {
 /// Reads a Pod.
 pub fn convert(root: &Field, meta: &Meta, interner: &mut Interner) -> Option<Object> {
     let (spec, status, metadata) = (root.get("spec"), root.get("status"), root.get("metadata"));
-    let phase = status.get("phase").peek_text();
-    let conditions = status.get("conditions");
-    let ready = conditions
-        .items()
-        .any(|c| c.get("type").peek_text() == Some("Ready") && c.get("status").peek_text() == Some("True"));
+    let phase = status.get("phase").text();
     Some(Object::Pod(Pod {
         key: PodKey { namespace: meta.namespace.clone(), name: meta.name.clone() },
         labels: meta::labels(root),
         addresses: addresses(&status),
-        ready,
+        ready: is_ready(&status.get("conditions")),
         terminating: !metadata.get("deletionTimestamp").is_absent(),
         finished: matches!(phase, Some("Succeeded" | "Failed")),
         node: spec.get("nodeName").text().filter(|name| !name.is_empty()).map(|name| interner.get(name)),
         ports: ports(&spec),
     }))
+}
+
+/// Whether the condition `Ready` is `True`, which is text: unquoted, YAML takes it for a truth value.
+fn is_ready(conditions: &Field) -> bool {
+    const NOT_READY: &str = "the Pod is taken for not ready";
+    let is_ready = |condition: Field| {
+        let status = condition.get("status");
+        match status.peek_text() {
+            Some("True") => true,
+            Some("False" | "Unknown") => false,
+            _ => {
+                status.wrong_type(&format!("\"True\", \"False\" or \"Unknown\" (in quotes); {NOT_READY}"));
+                false
+            }
+        }
+    };
+    let mut ready = conditions.mappings(NOT_READY).filter(|condition| condition.get("type").text() == Some("Ready"));
+    ready.any(is_ready)
 }
 
 fn addresses(status: &Field) -> Vec<IpAddr> {
@@ -79,7 +93,7 @@ fn ports(spec: &Field) -> Vec<ContainerPort> {
     let mut ports = Vec::new();
     for (list, sidecars_only) in [("containers", false), ("initContainers", true)] {
         for container in spec.get(list).items() {
-            if sidecars_only && container.get("restartPolicy").peek_text() != Some("Always") {
+            if sidecars_only && container.get("restartPolicy").text() != Some("Always") {
                 continue;
             }
             ports.extend(container.get("ports").items().filter_map(|port| container_port(&port)));

@@ -1,5 +1,6 @@
 //! v1 Service.
 
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -8,8 +9,9 @@ use crate::objects::{
     FamilyOf, NO_ENDPOINTS_ANNOTATION, Name, Protocol, Service, ServiceKey, ServicePort, ServiceType, Target,
     TrafficPolicy, parse_network,
 };
+use crate::shown::Clipped;
 
-use super::field::{Clipped, Field, is_dns_label};
+use super::field::{Field, is_dns_label};
 use super::meta::{self, Meta};
 use super::{Interner, Object, tight};
 
@@ -85,17 +87,13 @@ fn policy(field: &Field) -> TrafficPolicy {
 }
 
 fn unique(addresses: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
-    let mut seen = Vec::new();
-    addresses.for_each(|address| {
-        if !seen.contains(&address) {
-            seen.push(address);
-        }
-    });
-    seen
+    let mut seen = HashSet::new();
+    addresses.filter(|address| seen.insert(*address)).collect()
 }
 
 /// `clusterIPs`, or `clusterIP` where an older client wrote only that: at most one per family, none for a headless
-/// Service. Nothing where there are addresses that cannot be read, which does not make a Service headless.
+/// Service. Nothing where there are addresses that cannot be read, or where none is allocated yet: neither makes a Service
+/// headless.
 fn cluster_ips(spec: &Field, kind: ServiceType) -> Option<Vec<IpAddr>> {
     if kind == ServiceType::ExternalName {
         return Some(Vec::new());
@@ -128,11 +126,11 @@ fn cluster_ips(spec: &Field, kind: ServiceType) -> Option<Vec<IpAddr>> {
     if addresses.is_empty() {
         let is_unset = single.is_absent() || single.peek_text() == Some("");
         if is_unset && list.value().as_array().is_none_or(Vec::is_empty) {
-            single.problem("is not set (an API server allocates it), so the Service is not proxied");
+            single.fatal("is not set (an API server allocates it); the Service is left out");
         } else {
             single.fatal("no address of the Service can be read");
-            return None;
         }
+        return None;
     }
     check_families(&spec.get("ipFamilies"), &addresses);
     Some(addresses)
@@ -154,7 +152,7 @@ fn load_balancer_ips(root: &Field, ranges_readable: bool) -> Vec<IpAddr> {
     let (status, mut addresses) = (root.get("status"), Vec::new());
     let load_balancer = status.get("loadBalancer");
     let ingress = load_balancer.get("ingress");
-    for entry in ingress.items() {
+    for entry in ingress.mappings("it is left out") {
         let mode = entry.get("ipMode");
         let captured = mode.word(&[("VIP", true), ("Proxy", false)], "VIP or Proxy; the address is left out");
         if captured.unwrap_or(mode.is_absent())
@@ -224,12 +222,19 @@ fn selector(field: &Field) -> Vec<(Name, Name)> {
 
 fn ports(list: &Field, kind: ServiceType) -> Vec<ServicePort> {
     let mut ports: Vec<ServicePort> = Vec::new();
-    for field in list.items() {
+    // the positions of those before it by number and by name
+    let (mut numbers, mut names) = (HashMap::new(), HashMap::new());
+    for field in list.mappings("this port is left out") {
         let Some(port) = service_port(&field, kind) else { continue };
-        let twin =
-            ports.iter().position(|p| p.protocol == port.protocol && (p.port == port.port || p.name == port.name));
+        let number = (port.protocol, port.port);
+        let name = (port.protocol, port.name.clone());
+        let twin = numbers.get(&number).into_iter().chain(names.get(&name)).copied().min();
         match twin {
-            None => ports.push(port),
+            None => {
+                numbers.insert(number, ports.len());
+                names.insert(name, ports.len());
+                ports.push(port);
+            }
             Some(twin) if ports[twin].port == port.port => field.problem(format_args!(
                 "{} port {} is spec.ports[{twin}] already; this one is left out",
                 port.protocol.kubernetes(),

@@ -9,6 +9,7 @@ use super::meta::{self, Meta};
 use super::{Interner, Object, tight};
 
 const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+const LEFT_OUT: &str = "the endpoint is left out";
 const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
 
 /// Reads an EndpointSlice. One that belongs to no Service is nothing (row A4), and neither is one for somebody else (row
@@ -34,8 +35,8 @@ pub fn convert(root: &Field, meta: &Meta, interner: &mut Interner) -> Option<Obj
         key: SliceKey { namespace: meta.namespace.clone(), name: meta.name.clone() },
         service: service.into(),
         family,
-        ports: tight(root.get("ports").items().filter_map(|port| slice_port(&port))),
-        endpoints: tight(endpoints.items().filter_map(|field| endpoint(&field, family, interner))),
+        ports: tight(root.get("ports").mappings("the port is left out").filter_map(|port| slice_port(&port))),
+        endpoints: tight(endpoints.mappings(LEFT_OUT).filter_map(|field| endpoint(&field, family, interner))),
     };
     drop_repeated(&endpoints, &mut slice.endpoints);
     Some(Object::Slice(slice))
@@ -64,18 +65,23 @@ fn endpoint(field: &Field, family: Family, interner: &mut Interner) -> Option<En
         return None;
     };
     let address = first.of_family(first.routable_address()?, family)?;
-    let conditions = field.get("conditions");
-    let condition = |name, default| conditions.get(name).boolean().unwrap_or(default);
     Some(Endpoint {
         address,
-        conditions: Conditions {
-            ready: condition("ready", true),
-            serving: condition("serving", true),
-            terminating: condition("terminating", false),
-        },
+        conditions: conditions(&field.get("conditions"))?,
         node: field.get("nodeName").text().filter(|name| !name.is_empty()).map(|name| interner.get(name)),
         hints: hints(&field.get("hints")),
     })
+}
+
+/// The conditions, with their defaults (row A7). What cannot be read says nothing of whether the endpoint serves.
+fn conditions(field: &Field) -> Option<Conditions> {
+    if !field.is_mapping(LEFT_OUT) {
+        return None;
+    }
+    let condition = |name, default| field.get(name).boolean_or(default, LEFT_OUT);
+    let (ready, serving) = (condition("ready", true), condition("serving", true));
+    let terminating = condition("terminating", false);
+    Some(Conditions { ready: ready?, serving: serving?, terminating: terminating? })
 }
 
 fn hints(field: &Field) -> Option<Box<Hints>> {
@@ -141,6 +147,27 @@ mod tests {
                 "EndpointSlice default/web-1: ports[2]: has no port number; the port is left out",
             ]
         );
+    }
+
+    /// What cannot be read is not taken for a yes.
+    #[test]
+    fn an_endpoint_whose_conditions_cannot_be_read_is_left_out() {
+        let (slice, problems) = slice(
+            "addressType: IPv4\nendpoints: [{addresses: [10.0.0.1], conditions: {ready: 'yes'}}, 7, \
+             {addresses: [10.0.0.2], conditions: {serving: 1, terminating: 'no'}}, {addresses: [10.0.0.3], conditions: [ready]}, \
+             {addresses: [10.0.0.4], conditions: null}, {addresses: [10.0.0.5], conditions: {ready: null}}]",
+        );
+        let left: Vec<String> = slice.endpoints.iter().map(|e| e.address.to_string()).collect();
+        assert_eq!(left, ["10.0.0.4", "10.0.0.5"]);
+        let want = [
+            "[0].conditions.ready: \"yes\" is not true or false",
+            "[1]: 7 is not a mapping",
+            "[2].conditions.serving: 1 is not true or false",
+            "[2].conditions.terminating: \"no\" is not true or false",
+            "[3].conditions: a list is not a mapping",
+        ]
+        .map(|problem| format!("EndpointSlice default/web-1: endpoints{problem}; the endpoint is left out"));
+        assert_eq!(problems, want);
     }
 
     #[test]

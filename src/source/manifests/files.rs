@@ -55,12 +55,13 @@ pub fn expand(paths: &[PathBuf]) -> Result<Vec<PathBuf>, LoadError> {
 }
 
 /// The manifests of a directory, not of its subdirectories. Names that begin with a dot are for the editors and
-/// mounts that make them.
+/// mounts that make them. What has the name of a manifest and is no file, such as a link that leads nowhere, is among them:
+/// reading it tells what is wrong.
 pub fn manifests_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
-        if is_manifest(&path) && path.is_file() {
+        if is_manifest(&path) && !path.is_dir() {
             files.push(path);
         }
     }
@@ -79,15 +80,24 @@ pub fn is_manifest(path: &Path) -> bool {
 /// manifest but a stream without an end.
 const LONGEST: u64 = 1 << 30;
 
-/// Opens a file, or standard input. Reading beyond [`LONGEST`] bytes is an error.
+/// Whether it can be read only once: a pipe, or standard input.
+pub fn is_stream(path: &Path) -> bool {
+    is_stdin(path) || fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo())
+}
+
+/// Opens a file, or standard input. Reading beyond [`LONGEST`] bytes is an error. `given` is whether somebody asked for the
+/// path itself, and not for the directory that it is in.
 ///
 /// # Errors
-/// Those of opening; a device is no file.
-pub fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
+/// Those of opening; a device is no file, and neither is a pipe that nobody asked for: its writer may never come.
+pub fn open(path: &Path, given: bool) -> io::Result<Box<dyn BufRead>> {
     const BUFFER: usize = 64 << 10;
     Ok(if is_stdin(path) {
         Box::new(BufReader::with_capacity(BUFFER, Limited { reader: io::stdin().lock(), left: LONGEST }))
     } else {
+        if !given && is_stream(path) {
+            return Err(io::Error::other("this is a pipe, not a file"));
+        }
         let file = File::open(path)?;
         let kind = file.metadata()?.file_type();
         if kind.is_char_device() || kind.is_block_device() {

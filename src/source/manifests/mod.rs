@@ -15,7 +15,7 @@ use document::Documents;
 use parse::parse;
 
 pub use files::{LoadError, display};
-pub(super) use files::{expand, is_manifest, is_stdin, manifests_in};
+pub(super) use files::{expand, is_manifest, is_stdin, is_stream, manifests_in};
 
 /// What manifests say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,7 +39,8 @@ pub fn load(paths: &[PathBuf]) -> Result<Loaded, LoadError> {
     let (mut problems, mut broken) = (Vec::new(), Vec::new());
     for path in expand(paths)? {
         let mut repeated = Vec::new();
-        let outcome = read_each(&path, &mut interner, |object| assembler.add(object, &mut repeated));
+        let outcome =
+            read_each(&path, paths.contains(&path), &mut interner, |object| assembler.add(object, &mut repeated));
         problems.extend(outcome.problems);
         problems.append(&mut repeated);
         if outcome.broken {
@@ -85,17 +86,17 @@ impl Outcome {
     }
 }
 
-/// Reads one file, or standard input.
-pub(super) fn read(path: &Path, interner: &mut Interner) -> Content {
+/// Reads one file, or standard input. `given` is whether somebody asked for the path itself.
+pub(super) fn read(path: &Path, given: bool, interner: &mut Interner) -> Content {
     let mut objects = Vec::new();
-    let outcome = read_each(path, interner, |object| objects.push(object));
+    let outcome = read_each(path, given, interner, |object| objects.push(object));
     Content { objects, outcome }
 }
 
 /// Reads one file, or standard input, and gives the objects away document by document.
-fn read_each(path: &Path, interner: &mut Interner, take: impl FnMut(Object)) -> Outcome {
+fn read_each(path: &Path, given: bool, interner: &mut Interner, take: impl FnMut(Object)) -> Outcome {
     let file = files::display(path);
-    match files::open(path) {
+    match files::open(path, given) {
         Ok(reader) => read_documents(Documents::new(reader), &file, interner, take),
         Err(error) => {
             let mut outcome = Outcome::default();

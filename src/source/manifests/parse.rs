@@ -8,8 +8,9 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use crate::shown::Clipped;
 use crate::source::Problem;
-use crate::source::convert::{Clipped, Interner, Object, convert};
+use crate::source::convert::{Interner, Object, Shown, convert};
 
 use super::document::{Document, DocumentError};
 
@@ -141,10 +142,14 @@ impl<'s> Sink<'s> {
                 self.take(item, Some(i));
             }
         } else if value.get("kind").and_then(Value::as_str).is_none_or(str::is_empty) {
+            let what = match value.get("kind") {
+                None | Some(Value::Null | Value::String(_)) => "is missing".into(),
+                Some(other) => format!("{} is not a string", Shown(other)),
+            };
             self.parsed.problems.push(Problem {
                 object: place.to_string(),
                 field: "kind".into(),
-                message: "is missing, so this is no Kubernetes object".into(),
+                message: format!("{what}, so this is no Kubernetes object"),
                 skipped: true,
             });
         } else {

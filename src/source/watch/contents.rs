@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::source::Problem;
 use crate::source::assemble::Assembler;
 use crate::source::convert::Interner;
-use crate::source::manifests::{Content, Loaded, is_stdin, manifests_in, read};
+use crate::source::manifests::{Content, Loaded, is_stdin, is_stream, manifests_in, read};
 
 /// The files behind some paths, and what they say.
 pub struct Contents {
@@ -50,16 +50,17 @@ impl Contents {
             if self.files.contains_key(file) {
                 continue;
             }
+            let given = self.paths.contains(file);
             let content = match before.remove(file) {
-                Some(old) if is_stdin(file) => old,
+                Some(old) if given && is_stream(file) => old,
                 Some(old) => {
-                    let new = keep_objects(read(file, &mut interner), &old);
+                    let new = keep_objects(read(file, given, &mut interner), &old);
                     changed |= new != old;
                     new
                 }
                 None => {
                     changed = true;
-                    read(file, &mut interner)
+                    read(file, given, &mut interner)
                 }
             };
             self.files.insert(file.clone(), content);
