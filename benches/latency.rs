@@ -2,7 +2,8 @@
 //!
 //! 5,000 Services with 10 endpoints each are programmed; then slices change one after the other, some of them together
 //! with their Service, at a steady rate, with `minSyncPeriod` 0. What is measured is the time from the moment at which the
-//! cluster source would hand a change on to the kernel's acknowledgement, by the clock.
+//! cluster source would hand a change on to the kernel's acknowledgement, by the clock. As in the daemon, the kernel is listened
+//! to for what others change.
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread::sleep;
@@ -59,8 +60,9 @@ fn measure(rate: u32) -> Result<Latency> {
     let periods = Periods { min: Duration::ZERO, ..Periods::default() };
     let (synced, first) = channel();
     let runner = Runner::new(Tracker::new(config), Programmer::open(CodecKind::Native)?, Cleaner::start()?, periods);
-    let mut runner = runner.when_synced(synced);
     let (sender, events) = channel();
+    // as the daemon does: the kernel then tells of every transaction, also of our own
+    let mut runner = runner.when_synced(synced).guarded_by(sender.clone());
     let running = std::thread::spawn(move || {
         runner.run(&events);
         runner.stats().programming

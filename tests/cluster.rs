@@ -35,8 +35,8 @@ fn main() -> ExitCode {
 }
 
 fn in_a_runtime(
-    test: impl AsyncFnOnce(&mut ApiServer) -> Result<()> + Send + 'static,
-) -> impl FnOnce(&mut ApiServer) -> Result<()> + Send + 'static {
+    test: impl AsyncFn(&mut ApiServer) -> Result<()> + Send + 'static,
+) -> impl Fn(&mut ApiServer) -> Result<()> + Send + 'static {
     move |server| tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(test(server))
 }
 
