@@ -278,6 +278,19 @@ pub fn bases_of(family: Family, node: &NodePlan) -> &'static [Base] {
     if node.serves_loopback(family) { &[Base::GuardPrerouting] } else { &[] }
 }
 
+/// Whether it is a base chain whose rules lead packets to verdicts.
+pub fn leads_to_verdicts(chain: Chain) -> bool {
+    match chain {
+        Chain::Base(base) => match base {
+            Base::NatPrerouting | Base::NatOutput | Base::FilterInput | Base::FilterForward | Base::FilterOutput => {
+                true
+            }
+            Base::GuardPrerouting | Base::GuardOutput | Base::NatPostrouting | Base::AffinityPostrouting => false,
+        },
+        _ => false,
+    }
+}
+
 /// Where a base chain is hooked in.
 pub fn hook(base: Base) -> Hook {
     let (kind, number, priority) = match base {

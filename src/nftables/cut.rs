@@ -44,9 +44,9 @@ impl Limits {
         Limits { elements: usize::MAX, ..self }
     }
 
-    /// The most elements in a transaction of nothing but verdicts: more, since there should be few of these.
-    pub fn verdicts(self) -> usize {
-        3 * self.elements
+    /// The most elements in one transaction.
+    pub fn elements(self) -> usize {
+        self.elements
     }
 }
 

@@ -5,18 +5,22 @@ use std::time::{Duration, Instant};
 use super::cut::{Limits, Parts};
 use super::state::State;
 use super::transaction::{Content, Draft, Transaction};
+use crate::objects::Family;
 use crate::plan::PlanChange;
 
 /// The transactions of a change, made one at a time: each moves the state on. The change is cut where it is too large
 /// for one, between Service ports.
 ///
-/// A cold start sends what verdicts lead to first, and then the verdicts in as few transactions as can be: each
-/// of those makes the kernel walk over all verdicts there are, in search of loops.
+/// A cold start sends what verdicts lead to first, then the verdicts, and at last the rules of the base chains that lead
+/// packets to them. Each transaction with a verdict makes the kernel walk over all verdicts that a base chain leads to, in
+/// search of loops: as long as none does there is nothing to walk over, and so it is done once.
 pub struct Schedule<'a> {
     state: &'a mut State,
     limits: Limits,
     parts: Parts,
     verdicts: Verdicts,
+    /// The families whose tables are made by it, and whose rules wait.
+    shut: Vec<Family>,
     time: Duration,
 }
 
@@ -38,15 +42,17 @@ impl<'a> Schedule<'a> {
         let in_one = state.ports.is_empty() && !state.remade.is_empty();
         let verdicts = if state.ports.is_empty() && !in_one { Verdicts::Open } else { Verdicts::Along };
         state.make_room(change.changed.iter());
+        let is_new = |family: &Family| !state.tables(*family).exists;
+        let shut = Family::BOTH.into_iter().filter(is_new).collect();
         let limits = if in_one { limits.without_cuts() } else { limits };
         let parts = Parts::new(state, change, limits);
-        Schedule { state, limits, parts, verdicts, time: started.elapsed() }
+        Schedule { state, limits, parts, verdicts, shut, time: started.elapsed() }
     }
 
     /// The next one.
     pub fn next(&mut self) -> Option<Transaction> {
         let started = Instant::now();
-        let transaction = self.part().or_else(|| self.verdicts());
+        let transaction = self.part().or_else(|| self.verdicts()).or_else(|| self.open());
         self.time += started.elapsed();
         transaction
     }
@@ -68,9 +74,80 @@ impl<'a> Schedule<'a> {
         Some(self.state.advance_in_room(part, Draft::of(content)))
     }
 
+    /// The verdicts that wait. Where the kernel walks over them each time, there should be few times.
     fn verdicts(&mut self) -> Option<Transaction> {
         let Verdicts::Last(position) = &mut self.verdicts else { return None };
-        let transaction = self.state.verdicts(position, self.limits.verdicts());
+        let walks = self.shut.len() < Family::BOTH.len();
+        let limit = if walks { 3 * self.limits.elements() } else { self.limits.elements() };
+        let transaction = self.state.verdicts(position, limit);
         (!transaction.is_empty()).then_some(transaction)
+    }
+
+    /// The rules that wait.
+    fn open(&mut self) -> Option<Transaction> {
+        let Verdicts::Last(_) = self.verdicts else { return None };
+        let transaction = self.state.open(&std::mem::take(&mut self.shut));
+        (!transaction.is_empty()).then_some(transaction)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::chains::leads_to_verdicts;
+    use super::super::names::Map;
+    use super::*;
+    use crate::config::ProxyConfig;
+    use crate::netlink::model::Op;
+    use crate::source::generate::{self, Options};
+    use crate::tracker::Tracker;
+
+    /// What brings so many Services in, and the state before it.
+    fn cold_start(services: usize) -> (State, PlanChange) {
+        let snapshot = generate::generate(&Options { services, ..Options::default() }).unwrap();
+        let mut tracker = Tracker::new(ProxyConfig { node_name: "n1".into(), ..ProxyConfig::default() });
+        tracker.replace(snapshot);
+        (State::default(), tracker.take().0)
+    }
+
+    fn elements(transaction: &Transaction, of: fn(Map) -> bool) -> usize {
+        let of = |op: &&Op| match op {
+            Op::AddElements { set, .. } => set.name.parse().is_ok_and(of),
+            _ => false,
+        };
+        transaction.ops.iter().filter(of).map(Op::weight).sum()
+    }
+
+    fn opens(transaction: &Transaction) -> usize {
+        let is_gate = |op: &&Op| matches!(op, Op::AddRule(rule) if rule.chain.parse().is_ok_and(leads_to_verdicts));
+        transaction.ops.iter().filter(is_gate).count()
+    }
+
+    /// As long as no base chain leads to verdicts, the kernel has nothing to walk over.
+    #[test]
+    fn of_a_cold_start_the_rules_that_lead_to_verdicts_come_last() {
+        let (mut state, change) = cold_start(1000);
+        let whole = State::default().advance(change.clone());
+        let mut schedule = Schedule::new(&mut state, change, Limits::new(64 << 10));
+        let transactions: Vec<Transaction> = std::iter::from_fn(|| schedule.next()).collect();
+        let (last, before) = transactions.split_last().unwrap();
+        assert!(before.len() > 10, "{} transactions", before.len());
+        assert_eq!(last.elements_added(), 0);
+        assert_eq!((opens(last), last.ops.len()), (opens(&whole), opens(&whole)));
+        assert!(before.iter().all(|transaction| opens(transaction) == 0));
+        let verdicts: Vec<usize> = before.iter().map(|t| elements(t, Map::holds_verdicts)).collect();
+        let first = verdicts.iter().position(|count| *count > 0).unwrap();
+        assert!(verdicts[first..].iter().all(|count| (1..=512).contains(count)), "{verdicts:?}");
+        let added = |transactions: &[Transaction]| transactions.iter().map(Transaction::elements_added).sum::<usize>();
+        assert_eq!(added(&transactions), added(&[whole]));
+    }
+
+    #[test]
+    fn what_fits_into_one_transaction_is_one() {
+        let (mut state, change) = cold_start(10);
+        let whole = State::default().advance(change.clone());
+        let mut schedule = Schedule::new(&mut state, change, Limits::new(1 << 20));
+        let only = schedule.next().unwrap();
+        assert_eq!((opens(&only), only.elements_added()), (opens(&whole), whole.elements_added()));
+        assert!(opens(&only) > 0 && schedule.next().is_none());
     }
 }

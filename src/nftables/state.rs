@@ -132,6 +132,18 @@ impl State {
         draft.finish()
     }
 
+    /// The rules of base chains that lead packets to verdicts, of tables that were made without them.
+    pub(super) fn open(&self, families: &[Family]) -> Transaction {
+        let mut draft = Draft::default();
+        for &family in families {
+            let writer = Chains { family, node: &self.node };
+            for chain in Chain::constant().filter(|chain| chains::leads_to_verdicts(*chain)) {
+                draft.set_rules(family, chain, writer.rules(chain, None), false);
+            }
+        }
+        draft.finish()
+    }
+
     /// Whether a Service port is not programmed like this; its endpoints get the slots that they have.
     pub(super) fn differs(&self, port: &mut PortPlan) -> bool {
         let Some(old) = self.port(&port.id) else { return true };
@@ -310,7 +322,8 @@ impl State {
 }
 
 impl Tables {
-    /// Makes the table of one family with all that every ruleset has.
+    /// Makes the table of one family with all that every ruleset has; but for the rules that lead packets to verdicts, where
+    /// these come later.
     fn make(&mut self, family: Family, node: &NodePlan, draft: &mut Draft) {
         draft.make_table(family);
         self.exists = true;
@@ -329,7 +342,9 @@ impl Tables {
             draft.fill_ranges(family, map, &ranges::prefixes(map, family, node), false);
         }
         let writer = Chains { family, node };
-        for chain in Chain::constant() {
+        let shut = draft.has_no_verdicts();
+        let waits = |chain: &Chain| shut && chains::leads_to_verdicts(*chain);
+        for chain in Chain::constant().filter(|chain| !waits(chain)) {
             draft.set_rules(family, chain, writer.rules(chain, None), false);
         }
         self.make_node_chains(&writer, draft);

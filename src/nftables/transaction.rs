@@ -159,6 +159,11 @@ impl Draft {
         Draft { content, ..Draft::default() }
     }
 
+    /// Whether verdicts come later.
+    pub(super) fn has_no_verdicts(&self) -> bool {
+        self.content == Content::WithoutVerdicts
+    }
+
     pub(super) fn finish(self) -> Transaction {
         let mut ops = self.dropped;
         ops.extend(self.made);
