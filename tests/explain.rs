@@ -198,3 +198,59 @@ fn pods_are_told_by_the_interface_that_rules_name() {
         assert!(said.lines().next().unwrap().contains(who), "{interface}: {said}");
     }
 }
+
+/// A node may have more addresses than the one of each family that its rules know by number.
+#[test]
+fn every_address_of_the_node_is_its_own() {
+    let manifests = std::fs::read_to_string(WEB).unwrap();
+    let node = "
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status:
+  addresses:
+  - {type: InternalIP, address: 192.168.0.2}
+  - {type: ExternalIP, address: 192.168.0.3}
+";
+    let [plain, with_node] = [manifests.clone(), manifests + node].map(|text| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        file
+    });
+    for (manifests, flags) in [
+        (&with_node, &["--nodeport-addresses", "192.168.0.0/16"][..]),
+        (&plain, &["--nodeport-addresses", "192.168.0.0/16", "--node-ip", "192.168.0.2", "--node-ip", "192.168.0.3"]),
+        (&plain, &["--nodeport-addresses", "192.168.0.2/32,192.168.0.3/32", "--node-ip", "192.168.0.2"]),
+    ] {
+        let manifests = manifests.path().to_str().unwrap();
+        let common = ["-f", manifests, "--hostname-override", "n1", "--cluster-cidr", "10.244.0.0/16"];
+        for node_port in ["192.168.0.2:30080", "192.168.0.3:30080"] {
+            let question = ["--from", "192.0.2.1", "--to", node_port];
+            let (status, said, errors) = run(&[&common[..], flags, &question].concat());
+            assert_eq!(status, Some(0), "{errors}");
+            assert!(said.contains("1/3  10.244.1.2:8080, masqueraded"), "{flags:?}, {node_port}: {said}");
+        }
+        let question = ["--from", "192.168.0.3", "--to", "10.96.1.5:80"];
+        let (_, said, _) = run(&[&common[..], flags, &question].concat());
+        assert!(said.contains("from the node itself"), "{flags:?}: {said}");
+    }
+}
+
+/// A bridge is told by its whole name, from the plan as from its rules.
+#[test]
+fn a_bridge_is_no_beginning_of_names() {
+    let node = [&NODE[..], &["--detect-local-mode", "BridgeInterface", "--pod-bridge-interface", "cni0"]].concat();
+    let output = Command::new(env!("CARGO_BIN_EXE_svcmap")).args(["render", "-f", WEB]).args(&node).output().unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), output.stdout).unwrap();
+    let listing = ["--ruleset", file.path().to_str().unwrap(), "--node-ip", "192.168.0.2"];
+    for rules in [&[&["-f", WEB], &node[..]].concat()[..], &listing] {
+        for (interface, who) in [("cni0", "from a pod"), ("cni01", "from outside")] {
+            let question = ["--from", "10.99.1.9", "--to", "10.96.1.5:80", "--interface", interface];
+            let (status, said, errors) = run(&[rules, &question].concat());
+            assert_eq!(status, Some(0), "{errors}");
+            assert!(said.lines().next().unwrap().contains(who), "{interface}: {said}");
+        }
+    }
+}

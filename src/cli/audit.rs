@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::explain::node_addresses;
 use super::input::{InputArgs, configuration, read_text};
-use super::output::{Failure, Format, print, print_json};
+use super::output::{Failure, Format, answered, print, print_json};
 use crate::audit::findings::{findings, limits};
 use crate::audit::readers::{self, Reading};
 use crate::audit::write::{Report, json, text};
@@ -37,12 +36,11 @@ pub struct Args {
 /// Runs the command. Every failure has status 2 here, since 1 means that there is something to look at.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (report, compared) = report(args).map_err(|failure| Failure::Input(failure.to_string()))?;
-    match args.output {
-        Format::Text => print(text(&report, compared))?,
-        Format::Json => print_json(&json(&report))?,
-    }
-    let is_clean = report.differences.is_empty() && report.findings.is_empty();
-    Ok(if is_clean { ExitCode::SUCCESS } else { 1.into() })
+    let printed = match args.output {
+        Format::Text => print(text(&report, compared)),
+        Format::Json => print_json(&json(&report)),
+    };
+    answered(printed, !(report.differences.is_empty() && report.findings.is_empty()))
 }
 
 fn report(args: &Args) -> Result<(Report, bool), Failure> {
@@ -107,8 +105,7 @@ struct Planned {
 fn planned(input: &InputArgs) -> Result<Planned, Failure> {
     let wanted = input.plan()?;
     let ports = wanted.ports.iter().map(|port| (port.id.clone(), Port::of_plan(&wanted.node, port))).collect();
-    let addresses = node_addresses(input, &wanted.node)?;
-    let surroundings = Surroundings::of_plan(&wanted.node, &addresses);
+    let surroundings = Surroundings::of_plan(&wanted.node, &wanted.tracker.node_addresses());
     Ok(Planned { node: wanted.node, ports, surroundings })
 }
 

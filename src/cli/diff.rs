@@ -1,11 +1,10 @@
 //! `svcmap diff`: what the input wants and what the kernel holds.
 
 use std::fmt::Write as _;
-use std::io;
 use std::process::ExitCode;
 
 use super::input::InputArgs;
-use super::output::{Failure, Format, print, print_json};
+use super::output::{Failure, Format, answered, print, print_json};
 use crate::netlink::CodecKind;
 use crate::nftables::differences::{self, Difference};
 use crate::nftables::program::Programmer;
@@ -23,21 +22,16 @@ pub struct Args {
 /// Runs the command. Every failure has status 2 here, since 1 means that there are differences.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let as_error = |failure: Failure| Failure::Input(failure.to_string());
-    let output = |error: io::Error| match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::Output(error), // there was a difference to print
-        _ => as_error(Failure::Output(error)),
-    };
     let wanted = args.input.plan()?;
     let mut programmer = Programmer::open(CodecKind::default()).map_err(|e| as_error(Failure::Connect(e)))?;
     programmer.set_rest(wanted.rest);
     let preview = programmer.preview(wanted.node, wanted.ports).map_err(|e| as_error(e.into()))?;
     let differences = differences::of(&preview, programmer.state());
-    match args.output {
+    let printed = match args.output {
         Format::Text => print(text(&differences)),
         Format::Json => print_json(&differences),
-    }
-    .map_err(output)?;
-    Ok(if differences.is_empty() { ExitCode::SUCCESS } else { 1.into() })
+    };
+    answered(printed, !differences.is_empty())
 }
 
 fn text(differences: &[Difference]) -> String {

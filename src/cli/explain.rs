@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use super::input::{InputArgs, configuration, read_text};
-use super::output::{Failure, Format, print, print_json};
+use super::output::{Failure, Format, answered, print, print_json};
 use crate::config::Mode;
 use crate::explain::explanation::Question;
 use crate::explain::{Surroundings, explain};
@@ -15,7 +15,7 @@ use crate::netlink::{CodecKind, Connection};
 use crate::nftables::names::{Map, TABLE};
 use crate::nftables::state::State;
 use crate::objects::{FamilyOf, Protocol};
-use crate::plan::{NodePlan, PlanChange};
+use crate::plan::PlanChange;
 use crate::source::display;
 use crate::trace::Ruleset;
 
@@ -76,11 +76,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (ruleset, surroundings) = rules(args).map_err(|failure| Failure::Input(failure.to_string()))?;
     let question = Question { from: args.from, to, protocol, interface: args.interface.clone() };
     let explanation = explain(&ruleset, &surroundings, &question);
-    match args.output {
-        Format::Text => print(&explanation)?,
-        Format::Json => print_json(&explanation)?,
-    }
-    Ok(ExitCode::SUCCESS)
+    let printed = match args.output {
+        Format::Text => print(&explanation),
+        Format::Json => print_json(&explanation),
+    };
+    answered(printed, false)
 }
 
 /// The rules that are meant: those that would be made for the input, or else the kernel's.
@@ -116,22 +116,10 @@ fn of_listing(path: &Path, input: &InputArgs) -> Result<(Ruleset, Surroundings),
 
 fn of_input(input: &InputArgs) -> Result<(Ruleset, Surroundings), Failure> {
     let wanted = input.plan()?;
-    let addresses = node_addresses(input, &wanted.node)?;
-    let surroundings = Surroundings::of_plan(&wanted.node, &addresses);
+    let surroundings = Surroundings::of_plan(&wanted.node, &wanted.tracker.node_addresses());
     let mut state = State::default();
     let change = PlanChange { node: Some(wanted.node), changed: wanted.ports, removed: Vec::new() };
     let mut ruleset = Ruleset::default();
     ruleset.apply(&state.advance(change).ops).map_err(|error| Failure::Input(error.to_string()))?;
     Ok((ruleset, surroundings))
-}
-
-/// The addresses of the node that is planned for: those of its Node object, or those that the configuration gives.
-///
-/// # Errors
-/// Those of the configuration.
-pub fn node_addresses(input: &InputArgs, node: &NodePlan) -> Result<Vec<IpAddr>, Failure> {
-    if !node.node_ips.is_empty() {
-        return Ok(node.node_ips.clone());
-    }
-    Ok(configuration(&input.proxy, Mode::default())?.proxy.node_ips)
 }

@@ -37,7 +37,7 @@ pub enum Failure {
     /// Namespaces of our own cannot be made, or the demonstration's rules not be programmed. Status 1.
     #[error("{0:#}")]
     Demo(anyhow::Error),
-    /// Standard output is gone. Status 1.
+    /// Standard output is gone. Status 1; of a command whose answer 1 is, see [`answered`].
     #[error("standard output: {0}")]
     Output(#[from] io::Error),
 }
@@ -82,6 +82,20 @@ pub fn print_json(value: &impl Serialize) -> io::Result<()> {
     out.flush()
 }
 
+/// Ends a command whose status is an answer: 1 where there is something to look at, and 2 where the answer could not be
+/// printed. Whoever closed standard output has read enough of it.
+///
+/// # Errors
+/// Standard output cannot be written to.
+pub fn answered(printed: io::Result<()>, anything: bool) -> Result<ExitCode, Failure> {
+    match printed {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::Input(Failure::Output(error).to_string()))
+        }
+        _ => Ok(u8::from(anything).into()),
+    }
+}
+
 /// Prints a problem that does not stop the rest.
 pub fn warn(message: impl Display) {
     complain(format_args!("warning: {message}"));
@@ -90,9 +104,4 @@ pub fn warn(message: impl Display) {
 /// Writes a line to standard error. Where nobody takes it, the command does its work all the same.
 fn complain(line: impl Display) {
     let _ = writeln!(io::stderr(), "{}", Clean(line));
-}
-
-/// A number of things, as English has it: `1 service`, `2 services`.
-pub fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

@@ -47,16 +47,19 @@ pub struct Surroundings {
     pub node: Node,
     /// Source addresses of pods.
     pub pods: Vec<IpNet>,
-    /// The interface that pods' packets come in through, where they are told by it.
-    pub pod_interface: Option<String>,
+    /// The interfaces that pods' packets come in through, where they are told by them.
+    pub pod_interface: Option<InterfaceMatch>,
 }
 
-/// The name, or the beginning of names, that a rule compares the incoming interface's with.
-fn compared_interface(exprs: &[Expr]) -> Option<String> {
+/// The interfaces that a rule compares the incoming one with: a whole name ends within what is compared, the beginning of
+/// one does not.
+fn compared_interface(exprs: &[Expr]) -> Option<InterfaceMatch> {
     exprs.windows(2).find_map(|pair| match pair {
         [Expr::MetaLoad { key: IIFNAME, .. }, Expr::Cmp { data, .. }] => {
             let name = data.split(|byte| *byte == 0).next()?;
-            std::str::from_utf8(name).ok().filter(|name| !name.is_empty() && *name != LOOPBACK).map(str::to_owned)
+            let whole = name.len() < data.len();
+            let name = std::str::from_utf8(name).ok().filter(|name| !name.is_empty() && *name != LOOPBACK)?;
+            Some(if whole { InterfaceMatch::Exact(name.into()) } else { InterfaceMatch::Prefix(name.into()) })
         }
         _ => None,
     })
@@ -110,9 +113,7 @@ impl Surroundings {
             match plan.detector(family) {
                 Detector::None => {}
                 Detector::Sources(prefixes) => self.pods.extend(prefixes),
-                Detector::Interface(InterfaceMatch::Exact(name) | InterfaceMatch::Prefix(name)) => {
-                    self.pod_interface = Some(name.clone());
-                }
+                Detector::Interface(interface) => self.pod_interface = Some(interface.clone()),
             }
         }
     }
@@ -132,7 +133,7 @@ impl Surroundings {
 
     /// The same, where it is known better than by the route back through which interface the packets come in.
     pub fn client_through(&self, ip: IpAddr, interface: Option<&str>) -> Client {
-        let from_pods = |name: &str| self.pod_interface.as_deref().is_some_and(|pods| name.starts_with(pods));
+        let from_pods = |name: &str| self.pod_interface.as_ref().is_some_and(|pods| pods.matches(name));
         if self.node.is_local(ip) {
             Client::Node
         } else if self.pods.iter().any(|prefix| prefix.contains(&ip))
@@ -169,7 +170,7 @@ impl Surroundings {
     /// through, where that is known better than by the route back.
     pub fn packet(&self, from: IpAddr, to: SocketAddr, protocol: Protocol, interface: Option<&str>) -> Packet {
         let client = self.client_through(from, interface);
-        let by_pods = self.pod_interface.as_deref().filter(|_| client == Client::Pod).map(Into::into);
+        let by_pods = self.pod_interface.as_ref().filter(|_| client == Client::Pod).map(|pods| pods.example().into());
         let named = interface.map(Into::into).or_else(|| self.node.route(from)).or(by_pods);
         let origin = match (client, named) {
             (Client::Node, _) => Origin::Node,

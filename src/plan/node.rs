@@ -27,6 +27,22 @@ pub enum InterfaceMatch {
     Prefix(String),
 }
 
+impl InterfaceMatch {
+    /// Whether an interface of this name leads to pods.
+    pub fn matches(&self, name: &str) -> bool {
+        match self {
+            InterfaceMatch::Exact(exact) => name == exact,
+            InterfaceMatch::Prefix(prefix) => name.starts_with(prefix.as_str()),
+        }
+    }
+
+    /// A name that matches.
+    pub fn example(&self) -> &str {
+        let (InterfaceMatch::Exact(name) | InterfaceMatch::Prefix(name)) = self;
+        name
+    }
+}
+
 /// What holds for all Services of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodePlan {

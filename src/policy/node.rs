@@ -40,15 +40,21 @@ pub fn plan(config: &ProxyConfig, node: Option<&Node>, service_cidrs: &[IpNet]) 
 /// configuration.
 /// Loopback addresses do not count (row F2), and bindAddress goes before all (row J10).
 fn primary_addresses(config: &ProxyConfig, node: Option<&Node>) -> Vec<IpAddr> {
+    let known = known_addresses(config, node);
+    Family::BOTH.into_iter().filter_map(|family| known.iter().copied().find(|ip| ip.family() == family)).collect()
+}
+
+/// All that is known of the node's addresses, those that go before others first.
+pub fn known_addresses(config: &ProxyConfig, node: Option<&Node>) -> Vec<IpAddr> {
     let listed = node.map_or(&[][..], |node| &node.addresses);
     let known = if listed.is_empty() { &config.node_ips } else { listed };
-    let known: Vec<&IpAddr> = config.bind_address.iter().chain(known).collect();
-    let usable = |ip: &&IpAddr| !ip.is_loopback() && !ip.is_unspecified();
-    Family::BOTH
-        .into_iter()
-        .filter_map(|family| known.iter().copied().filter(usable).find(|ip| ip.family() == family))
-        .copied()
-        .collect()
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for ip in config.bind_address.iter().chain(known) {
+        if !ip.is_loopback() && !ip.is_unspecified() && !addresses.contains(ip) {
+            addresses.push(*ip);
+        }
+    }
+    addresses
 }
 
 /// How pods are told from others in one family (row E12). `used` says whether the node has the family: only then the

@@ -1,9 +1,11 @@
 //! What is told about the objects besides their plan: health checks, and figures.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use super::Tracker;
 use super::store::ServiceId;
+use crate::config::NodePortAddresses;
 use crate::objects::{Family, ServiceKey};
 use crate::plan::{FrontendAddress, NodePlan, PortPlan, Verdict};
 use crate::policy;
@@ -95,6 +97,24 @@ impl Tracker {
     /// The node's part of the plan that was taken last.
     pub fn node_plan(&self) -> Option<&NodePlan> {
         self.planned.as_ref().map(|context| &context.node)
+    }
+
+    /// All addresses of the node that are known. Those that node ports are asked for on one by one are among them where no
+    /// Node object tells any.
+    pub fn node_addresses(&self) -> Vec<IpAddr> {
+        let mut addresses = policy::node::known_addresses(&self.config, self.node.as_ref());
+        let listed = match &self.config.node_port_addresses {
+            NodePortAddresses::Networks(listed) if self.node.as_ref().is_none_or(|node| node.addresses.is_empty()) => {
+                listed
+            }
+            _ => return addresses,
+        };
+        for network in listed.iter().filter(|network| network.prefix_len() == network.max_prefix_len()) {
+            if !network.addr().is_loopback() && !addresses.contains(&network.addr()) {
+                addresses.push(network.addr());
+            }
+        }
+        addresses
     }
 
     /// The plans of the first Services by name among those whose names hold a text, and how many more of these there
