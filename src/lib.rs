@@ -4,6 +4,7 @@
 //! [`source`] → [`tracker`] → [`policy`] → [`plan`] → [`nftables`] → [`netlink`] → kernel,
 //! and back: kernel → [`netlink`] → [`nftables`] → [`plan`].
 
+pub mod amounts;
 pub mod audit;
 pub mod cli;
 pub mod compare;

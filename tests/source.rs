@@ -131,7 +131,7 @@ fn bad_ports_are_left_out_and_named() {
         "[11].port: -1 is not a port",
     ];
     let mut want: Vec<String> = want.iter().map(|w| format!("Service default/web: spec.ports{w}")).collect();
-    want.push("Service default/web: 2 more problems of this object are not listed".into());
+    want.push("Service default/web: not listed: 2 more problems of this object".into());
     assert_eq!(problems, want);
 }
 

@@ -143,9 +143,5 @@ pub fn print_notes(rows: &[Row]) {
 
 /// Seconds as people read them.
 pub fn time(seconds: f64) -> String {
-    match seconds {
-        s if s >= 1.0 => format!("{s:.2} s"),
-        s if s >= 0.001 => format!("{:.2} ms", s * 1e3),
-        s => format!("{:.2} µs", s * 1e6),
-    }
+    svcmap::amounts::seconds(seconds, 2)
 }

@@ -9,6 +9,7 @@ use super::compare::Difference;
 use super::findings::Finding;
 use super::ports::{Drawn, Frontend, Port};
 use super::readers::Reading;
+use crate::amounts::counted;
 use crate::objects::Family;
 use crate::plan::{FrontendAddress, PoolKind, PortId, Verdict};
 
@@ -71,7 +72,7 @@ pub fn text(report: &Report, compared: bool) -> String {
     let mut out = String::new();
     let names: Vec<String> = report.reading.layouts.iter().map(ToString::to_string).collect();
     let made_by = if names.is_empty() { "nothing of Services".to_owned() } else { names.join(", ") };
-    let _ = writeln!(out, "{made_by}: {} Service ports", report.reading.ports.len());
+    let _ = writeln!(out, "{made_by}: {}", counted(report.reading.ports.len(), "Service port"));
     for limit in &report.limits {
         let _ = writeln!(out, "not looked for: {limit}");
     }

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use super::input::InputArgs;
 use super::mode::Programmed;
-use super::output::{Failure, Format, counted, print, print_json, warn};
+use super::output::{Failure, Format, print, print_json, warn};
+use crate::amounts::{counted, seconds};
 use crate::config::Mode;
 use crate::conntrack;
 use crate::dataplane::Dataplane;
@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         Format::Text => {
             print(text(&summary, &applied, wanted.left_alone))?;
             if conntrack_deleted > 0 {
-                print(format_args!("conntrack: {conntrack_deleted} stale UDP entries deleted\n"))?;
+                print(format_args!("conntrack: {} deleted\n", counted(conntrack_deleted, "stale UDP flow")))?;
             }
         }
         Format::Json => print_json(&summary)?,
@@ -123,7 +123,7 @@ fn clean_up(tracker: &mut Tracker, programmer: &mut dyn Dataplane) -> usize {
         Ok(swept) => {
             if let Some((count, errno)) = swept.refused {
                 let error = std::io::Error::from_raw_os_error(errno);
-                warn(format_args!("{count} stale UDP flows cannot be deleted: {error}"));
+                warn(format_args!("{} cannot be deleted: {error}", counted(count, "stale UDP flow")));
             }
             swept.deleted
         }
@@ -162,17 +162,13 @@ fn text(summary: &Summary, applied: &Applied, left_alone: LeftAlone) -> String {
         applied.deleted,
         counted(applied.transactions, "transaction"),
         applied.bytes,
-        milliseconds(applied.encode),
-        milliseconds(applied.kernel),
+        seconds(applied.encode.as_secs_f64(), 2),
+        seconds(applied.kernel.as_secs_f64(), 2),
         if applied.transactions > 1 {
-            format!(", the longest {}", milliseconds(applied.longest))
+            format!(", the longest {}", seconds(applied.longest.as_secs_f64(), 2))
         } else {
             String::new()
         },
     );
     text
-}
-
-fn milliseconds(duration: Duration) -> String {
-    format!("{:.2} ms", duration.as_secs_f64() * 1000.0)
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::output::Failure;
+use crate::amounts::{counted, seconds};
 use crate::config::ProxyConfig;
 use crate::lab::{self, Lab, Listen, Outcome, Place, Server};
 use crate::netlink::CodecKind;
@@ -146,7 +147,7 @@ fn build(out: &mut impl Write) -> Result<Lab> {
         writeln!(out, "   {name:<8} {v4:<14} {v6}")?;
     }
     writeln!(out, "   outside  {}", OUTSIDE.join("  "))?;
-    writeln!(out, "\n   Built in {} ms.", start.elapsed().as_millis())?;
+    writeln!(out, "\n   Built in {}.", seconds(start.elapsed().as_secs_f64(), 0))?;
     Ok(lab)
 }
 
@@ -178,11 +179,11 @@ fn program(lab: &Lab, out: &mut impl Write) -> Result<Programmer> {
     let applied = programmer.replace(change.node.unwrap_or_default(), change.changed)?;
     writeln!(
         out,
-        "\n   Programmed: {} elements of maps and sets, {} bytes; {:.2} ms to make, {:.2} ms in the kernel.",
+        "\n   Programmed: {} elements of maps and sets, {} bytes; {} to make, {} in the kernel.",
         applied.added,
         applied.bytes,
-        milliseconds(applied.encode),
-        milliseconds(applied.kernel)
+        seconds(applied.encode.as_secs_f64(), 2),
+        seconds(applied.kernel.as_secs_f64(), 2)
     )?;
     Ok(programmer)
 }
@@ -192,10 +193,6 @@ fn in_words(address: FrontendAddress) -> String {
         Some(ip) => SocketAddr::new(ip, address.port()).to_string(),
         None => format!("node port {}", address.port()),
     }
-}
-
-fn milliseconds(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1000.0
 }
 
 /// Every endpoint of the plan gets a server in its pod.
@@ -301,7 +298,7 @@ impl fmt::Display for Tally<'_> {
         match self.masqueraded {
             0 => write!(f, "saw the client's address"),
             all if all == answered => write!(f, "saw the node's address"),
-            some => write!(f, "saw the node's address {some} times"),
+            some => write!(f, "saw the node's address {}", counted(some as usize, "time")),
         }
     }
 }
@@ -326,10 +323,10 @@ fn verdict(tallies: &[Tally], sticky: &[Tally], out: &mut impl Write) -> io::Res
     for tally in wandered.clone() {
         writeln!(
             out,
-            "   NOT STICKY: {} {} got {} endpoints",
+            "   NOT STICKY: {} {} got {}",
             tally.visit.client,
             tally.visit.from,
-            tally.answers.len()
+            counted(tally.answers.len(), "endpoint")
         )?;
     }
     let total = answered as usize + lost().count();

@@ -1,5 +1,6 @@
 //! What was measured, drawn by the number of Services.
 
+use crate::amounts;
 use std::ops::Range;
 
 use anyhow::{Result, ensure};
@@ -139,12 +140,7 @@ fn decades(range: &Range<f64>) -> Range<f64> {
 }
 
 fn seconds(value: &f64) -> String {
-    match *value {
-        s if s >= 1.0 => format!("{s:.0} s"),
-        s if s >= 1e-3 => format!("{:.0} ms", s * 1e3),
-        s if s >= 1e-6 => format!("{:.0} µs", s * 1e6),
-        s => format!("{:.0} ns", s * 1e9),
-    }
+    amounts::seconds(*value, 0)
 }
 
 fn bytes(value: &f64) -> String {

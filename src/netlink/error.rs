@@ -1,5 +1,6 @@
 //! What can go wrong between here and the kernel, in words.
 
+use crate::amounts::counted;
 use std::fmt::{self, Write as _};
 use std::io;
 
@@ -150,7 +151,7 @@ fn set_name(set: &SetRef) -> String {
 fn element_subject(verb: &str, preposition: &str, set: &SetRef, elements: &[Element], index: Option<usize>) -> String {
     let set = set_name(set);
     match index.and_then(|index| elements.get(index)) {
-        None => format!("{verb} {} elements {preposition} set {set}", elements.len()),
+        None => format!("{verb} {} {preposition} set {set}", counted(elements.len(), "element")),
         Some(element) => {
             let comment = element.comment.as_deref().map(|text| format!(" ({text})")).unwrap_or_default();
             format!("{verb} element {}{comment} {preposition} set {set}", hex(&element.key))

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use super::http::Answer;
 use super::observer::{Status, SyncKind, Synced};
+use crate::amounts::counted;
 use crate::plan::{FrontendAddress, PortPlan, Verdict};
 use crate::tracker::Tracker;
 
@@ -117,15 +118,15 @@ fn health(page: &mut String, host: &Host, status: &Status, is_current: bool) {
     }
     let _ = writeln!(
         page,
-        "<p>Mode {}, version {}. {} Services, {} of them proxied; {} EndpointSlices with {} endpoints. \
+        "<p>Mode {}, version {}. {}, {} of them proxied; {} with {}. \
          Last in step: {}.</p>\n\
          <p><a href=\"/metrics\">metrics</a> · <a href=\"/configz\">configuration</a></p>",
         escaped(&host.mode),
         env!("CARGO_PKG_VERSION"),
-        counts.services,
+        counted(counts.services, "Service"),
         counts.proxied,
-        counts.slices,
-        counts.endpoints,
+        counted(counts.slices, "EndpointSlice"),
+        counted(counts.endpoints, "endpoint"),
         progress.updated.map_or("never".into(), shown),
     );
 }

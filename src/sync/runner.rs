@@ -8,6 +8,7 @@ use tracing::{error, info, warn};
 
 use super::aside::{Aside, Outcome};
 use super::stats::Stats;
+use crate::amounts::counted;
 use crate::config::Nftables;
 use crate::conntrack::{self, Cleaner};
 use crate::dataplane::Dataplane;
@@ -362,8 +363,10 @@ impl Runner {
         if std::mem::take(&mut self.emptied) && self.rest == Some(Rest::Delete) {
             let Applied { removed, deleted, .. } = applied;
             warn!(
-                "the manifests hold no Service, so that nothing is served: {removed} Service ports that were programmed \
-                 have been removed, {deleted} elements"
+                "the manifests hold no Service, so that nothing is served: of what was programmed, {} and {} have been \
+                 removed",
+                counted(*removed, "Service port"),
+                counted(*deleted, "element")
             );
         }
     }

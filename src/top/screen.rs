@@ -12,6 +12,7 @@ use ratatui::widgets::{Cell, Paragraph, Row as Cells, Table as Widget};
 
 use super::table::{self, HEADER};
 use super::{Reader, Reading, Row, Sort, Table};
+use crate::amounts::counted;
 use crate::netlink::ReadError;
 
 /// Why the screen ended before anybody asked for it.
@@ -110,8 +111,8 @@ pub fn draw(frame: &mut Frame, table: &Table, view: View, interval: Duration) {
         Layout::vertical([Constraint::Length(1), Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)])
             .areas(frame.area());
     let summary = format!(
-        "svcmap top: {} Service ports, {:.1} new connections/s, every {}",
-        table.services.len(),
+        "svcmap top: {}, {:.1} new connections/s, every {}",
+        counted(table.services.len(), "Service port"),
         table.rate(),
         crate::config::GoDuration(interval)
     );

@@ -37,7 +37,7 @@ netns_test! {
             "<h1>svcmap on n1</h1>",
             ">in step</p>",
             "Mode nftables",
-            "2 Services, 2 of them proxied; 1 EndpointSlices with 2 endpoints",
+            "2 Services, 2 of them proxied; 1 EndpointSlice with 2 endpoints",
             "<td>default/web:http<td>IPv4 tcp<td>10.96.0.1:80<br>node port 30080<td class=\"n\">2<td class=\"n\">1<td></tr>",
             "<td>other/empty<td>IPv4 tcp<td>10.96.0.2:81<td class=\"n\">0<td class=\"n\">0<td><span class=\"bad\">refused",
         ] {

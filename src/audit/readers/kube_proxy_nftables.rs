@@ -13,6 +13,7 @@ use super::super::findings::{Finding, Kind};
 use super::super::ports::{Drawn, Frontend, Port, Who};
 use super::shared_map::{self, SharedMap};
 use super::{Layout, Reading, rule};
+use crate::amounts::counted;
 use crate::netlink::model::{Data, Expr, Name, Rule, Verdict};
 use crate::nftables::rule::nf_family;
 use crate::objects::{Family, Protocol, ServiceKey};
@@ -189,7 +190,7 @@ impl<'a> Reader<'a> {
             self.find(Kind::Stale, None, format!("endpoints that nothing draws: {one}"));
         }
         if self.shared.strange > 0 {
-            let what = format!("{} elements of endpoints are none of an endpoint", self.shared.strange);
+            let what = format!("of the map endpoints, {} cannot be read", counted(self.shared.strange, "element"));
             self.find(Kind::NotUnderstood, None, what);
         }
     }

@@ -14,6 +14,7 @@ use std::fmt;
 
 use super::findings::{Finding, Kind};
 use super::ports::Port;
+use crate::amounts::counted;
 use crate::listing;
 use crate::netlink::model::Name;
 use crate::objects::ServiceKey;
@@ -157,7 +158,8 @@ fn leftovers_of_iptables(reading: &mut Reading) {
     for (table, count) in reading.ruleset.iter().flat_map(tables_of_iptables) {
         let (family, name) = (table.table.family.name(), &table.table.name);
         let what = format!(
-            "table {family} {name} has {count} chains of kube-proxy's iptables mode; iptables-save lists them for an audit"
+            "table {family} {name} has {} of kube-proxy's iptables mode; iptables-save lists what is in it for an audit",
+            counted(count, "chain")
         );
         reading.findings.push(Finding { kind: Kind::Leftover, service: None, what });
     }
@@ -170,8 +172,9 @@ fn userspace(ruleset: &Ruleset, reading: &mut Reading) {
         let elements = sets.into_iter().filter_map(|set| table.sets.get(set.name())).map(|set| set.elements.len());
         let (family, name, count) = (table.table.family.name(), &table.table.name, elements.sum::<usize>());
         let what = format!(
-            "table {family} {name} leads {count} addresses and ports of Services to svcmap run --mode userspace; which \
-             endpoints they have is known to that process alone"
+            "table {family} {name} leads {} of Services to svcmap run --mode userspace; which endpoints are behind is known \
+             to that process alone",
+            counted(count, "frontend")
         );
         reading.findings.push(Finding { kind: Kind::NotUnderstood, service: None, what });
     }

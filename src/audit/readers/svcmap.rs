@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::super::findings::{Finding, Kind};
 use super::super::ports::{Port, Who};
 use super::{Layout, Reading, rule};
+use crate::amounts::counted;
 use crate::netlink::model::Expr;
 use crate::nftables::chains::{self, AffinityRules, Chains};
 use crate::nftables::decode;
@@ -99,9 +100,9 @@ impl Own<'_> {
                 .take_while(|(one, other)| canonical(&one.exprs) == canonical(&other.exprs))
                 .count();
             if same < wanted.len().max(found.rules.len()) {
-                let (here, there) = (found.rules.len(), wanted.len());
+                let (here, there) = (counted(found.rules.len(), "rule"), wanted.len());
                 let what = format!(
-                    "chain {name}: {here} rules where this configuration makes {there}; rule {} differs first",
+                    "chain {name}: {here} where this configuration makes {there}; rule {} differs first",
                     same + 1
                 );
                 self.find(reading, Kind::Damaged, what);

@@ -1,6 +1,7 @@
 //! What `svcmap compare` prints for people.
 
 use super::{NotRun, Report};
+use crate::amounts::{counted, seconds};
 use crate::compare::{Observation, PerTarget, Row};
 use crate::lab::Spent;
 
@@ -41,7 +42,7 @@ pub fn text(report: &Report) -> String {
         text += &behaviour(&report.behaviour);
     }
     for NotRun { mode, service_ports, why } in &report.not_run {
-        text += &format!("\n{}, {service_ports} Service ports: cannot run here: {why}\n", mode.name());
+        text += &format!("\n{}, {}: cannot run here: {why}\n", mode.name(), counted(*service_ports, "Service port"));
     }
     text
 }
@@ -109,10 +110,6 @@ fn behaviour(observations: &[Observation]) -> String {
     text
 }
 
-fn time(seconds: f64) -> String {
-    match seconds {
-        s if s >= 1.0 => format!("{s:.2} s"),
-        s if s >= 0.001 => format!("{:.2} ms", s * 1e3),
-        s => format!("{:.1} µs", s * 1e6),
-    }
+fn time(time: f64) -> String {
+    seconds(time, 2)
 }

@@ -1,5 +1,6 @@
 //! Requests to the API servers, the first of which that answers is asked.
 
+use crate::amounts::counted;
 use std::cell::RefCell;
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -222,7 +223,8 @@ impl Api {
     fn answered(&self) {
         let away = self.state.borrow_mut().away.take();
         if let Some(since) = away {
-            info!("{} answers, after {} seconds", self.server(), since.elapsed().as_secs());
+            let seconds = since.elapsed().as_secs() as usize;
+            info!("{} answers, after {}", self.server(), counted(seconds, "second"));
         }
     }
 }

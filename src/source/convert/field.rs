@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde_json::Value;
 
+use crate::amounts::counted;
 use crate::objects::{Family, FamilyOf, Name, parse_address, parse_network};
 use crate::shown::Clipped;
 use crate::source::Problem;
@@ -45,7 +46,7 @@ impl Report {
             problems.push(Problem {
                 object: self.object,
                 field: String::new(),
-                message: format!("{untold} more problems of this object are not listed"),
+                message: format!("not listed: {} of this object", counted(untold, "more problem")),
                 skipped: false,
             });
         }
