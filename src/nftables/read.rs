@@ -16,7 +16,7 @@ use super::{decode, lower, maps, ranges};
 use crate::netlink::model::{self, ChainRef, Expr, Op, SetRef, set_flags, table_flags};
 use crate::netlink::{Connection, ReadError, Sink};
 use crate::objects::Family;
-use crate::plan::{NodePlan, PortName};
+use crate::plan::{NodePlan, PortName, PortPlan};
 
 /// What was found in the kernel.
 #[derive(Debug, Default)]
@@ -159,7 +159,7 @@ impl Found {
     /// elements. What its affinity maps hold is carried over.
     fn give_up(self, state: &mut State) {
         let ports = decode::ports(self.family, &self.elements, &self.timeouts());
-        let mut numbers = decode::numbers(&self.elements, state.last_number);
+        take_numbers(self.family, &self.elements, &ports, state);
         let mut tables = Tables { exists: true, ..Tables::default() };
         for set in &self.sets {
             if let Ok(map @ Map::Affinity(id)) = set.name.parse()
@@ -169,11 +169,6 @@ impl Found {
             }
         }
         for port in &ports {
-            if let Some((id, _)) = lower::affinity(port) {
-                state
-                    .numbers
-                    .insert(port.id.clone(), numbers.remove(&id).unwrap_or_else(|| Numbers::after(state.last_number)));
-            }
             let mut count = |element: Element| tables.count_element(&element, true);
             lower::for_each_own_element(port, state.numbers_of(port), &mut count);
             lower::for_each_shared(port, &mut |shared| count(shared.into()));
@@ -227,7 +222,7 @@ impl Structure {
             draft.op(Op::DeleteElements { set: set_ref(family, map), elements });
         }
         let ports = decode::ports(family, &elements, &found.timeouts());
-        let mut numbers = decode::numbers(&elements, state.last_number);
+        take_numbers(family, &elements, &ports, state);
         let mut tables = Tables { exists: true, ..Tables::default() };
         tables.chains = self.chains.iter().map(|chain| (*chain, 0)).collect();
         for chain in Chain::constant().filter(|chain| !self.chains.contains(chain)) {
@@ -243,13 +238,10 @@ impl Structure {
         }
         let mut expected = Vec::with_capacity(elements.len());
         for port in &ports {
-            if let Some((id, rules)) = lower::affinity(port) {
-                if let Some(affinity) = tables.affinity.get_mut(&id) {
-                    affinity.rules = rules;
-                }
-                state
-                    .numbers
-                    .insert(port.id.clone(), numbers.remove(&id).unwrap_or_else(|| Numbers::after(state.last_number)));
+            if let Some((id, rules)) = lower::affinity(port)
+                && let Some(affinity) = tables.affinity.get_mut(&id)
+            {
+                affinity.rules = rules;
             }
             expected.extend(lower::own_elements(port, state.numbers_of(port)));
             lower::for_each_shared(port, &mut |shared| {
@@ -274,7 +266,6 @@ impl Structure {
         let (excess, missing) = super::state::difference(elements, expected);
         excess.into_iter().for_each(|element| draft.delete_element(family, element));
         missing.into_iter().for_each(|element| draft.add_element(family, element));
-        state.found_numbers.extend(numbers.into_iter().map(|(id, numbers)| ((family, id), numbers)));
         *state.tables_mut(family) = tables;
         state.ports.extend(ports);
     }
@@ -339,6 +330,18 @@ impl Structure {
             }
         }
     }
+}
+
+/// Takes over the numbers of endpoints: of the Service ports that were found, and of those that are only known by what
+/// clients remember of them.
+fn take_numbers(family: Family, elements: &[Element], ports: &[PortPlan], state: &mut State) {
+    let mut found = decode::numbers(elements, state.last_number);
+    for port in ports {
+        let Some((id, _)) = lower::affinity(port) else { continue };
+        let numbers = found.remove(&id).unwrap_or_else(|| Numbers::after(state.last_number));
+        state.numbers.insert(port.id.clone(), numbers);
+    }
+    state.found_numbers.extend(found.into_iter().map(|(id, numbers)| ((family, id), numbers)));
 }
 
 /// From where numbers of endpoints go on. Which ones were given before only the one who gave them knew, and clients may
