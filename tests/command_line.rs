@@ -226,3 +226,114 @@ fn a_generated_node_has_a_name_that_nodes_can_have() {
         assert_eq!(output.status.code(), Some(status), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
+
+/// Runs svcmap with a standard output that has no room.
+fn unprinted(arguments: &[&str]) -> (Option<i32>, String) {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_svcmap")).args(arguments).stdout(full).output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+netns_test! {
+    fn a_result_that_cannot_be_printed_is_a_failure_and_no_answer() {
+        let node = ["--hostname-override", "n1", "--node-ip", "192.168.0.2", "--cluster-cidr", "10.244.0.0/16"];
+        let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/rulesets/kube-proxy-1.36.nft");
+        let manifests = [&["-f", WEB], &node[..]].concat();
+        let way = ["--from", "10.244.1.9", "--to", "10.96.1.5:80"];
+        // of the last three 1 is an answer: there is something to look at
+        for (status, arguments) in [
+            (1, vec!["version"]),
+            (1, vec!["completions", "bash"]),
+            (1, vec!["generate", "--services", "5"]),
+            (1, [&["config"], &node[..]].concat()),
+            (1, [&["render"], &manifests[..]].concat()),
+            (1, [&["apply"], &manifests[..]].concat()),
+            (1, vec!["top", "--once", "--interval", "0s"]),
+            (1, vec!["cleanup"]),
+            (2, [&["explain"], &manifests[..], &way].concat()),
+            (2, [&["explain", "-o", "json"], &manifests[..], &way].concat()),
+            (2, [&["diff"], &manifests[..]].concat()),
+            (2, [&["diff", "-o", "json"], &manifests[..]].concat()),
+            (2, vec!["audit", "--ruleset", rules]),
+            (2, vec!["audit", "--ruleset", rules, "-o", "json"]),
+        ] {
+            let (found, said) = unprinted(&arguments);
+            assert_eq!(found, Some(status), "{arguments:?}: {said}");
+            assert!(said.contains("error: standard output: No space left on device"), "{arguments:?}: {said}");
+        }
+        // nor does it matter to an answer who reads it
+        assert_eq!(unread(&["audit", "--ruleset", rules, "--node-ip", "192.168.0.2"]).status.code(), Some(0));
+        assert_eq!(unread(&[&["diff"], &manifests[..]].concat()).status.code(), Some(1));
+    }
+}
+
+/// As some editors and systems write them: a mark at the beginning, and two characters at the end of a line.
+#[test]
+fn marks_and_line_ends_of_other_systems_are_read() {
+    let elsewhere = |text: &str| [text.replace('\n', "\r\n"), format!("\u{feff}{text}"), format!("\r\n{text}")];
+    let manifests = std::fs::read_to_string(WEB).unwrap();
+    let (_, rules, _) = with_input(&["render", "-f", "-"], &manifests);
+    for text in elsewhere(&manifests) {
+        assert_eq!(with_input(&["render", "-f", "-"], &text).1, rules);
+    }
+    let sample =
+        |name: &str| std::fs::read_to_string(format!("{}/tests/data/rulesets/{name}", env!("CARGO_MANIFEST_DIR")));
+    let listings = ["kube-proxy-1.36.nft", "kube-proxy-real.json", "kube-proxy-iptables.save", "kube-proxy-ipvs.save"];
+    for listing in listings.map(|name| sample(name).unwrap()).into_iter().chain([rules]) {
+        let audited = with_input(&["audit", "--ruleset", "-"], &listing);
+        assert!(audited.1.contains("10.96.1.5:80/tcp"), "{audited:?}");
+        for text in elsewhere(&listing) {
+            assert_eq!(with_input(&["audit", "--ruleset", "-"], &text), audited);
+        }
+    }
+}
+
+/// As kube-proxy has it, what is given empty is not given.
+#[test]
+fn empty_flags_are_none() {
+    let (status, plain, _) = with_input(&["render", "-f", WEB], "");
+    assert_eq!(status, Some(0));
+    for empty in [
+        &["--config="][..],
+        &["--config", ""],
+        &["--config", "/no/such/file", "--config="],
+        &["--config=/no/such/file", "--config", ""],
+        &["--kubeconfig="],
+        &["--master="],
+        &["--master", "https://192.0.2.1", "--master="],
+        &["--detect-local-mode="],
+    ] {
+        let (status, rules, said) = with_input(&[&["render", "-f", WEB], empty].concat(), "");
+        assert_eq!((status, rules == plain), (Some(0), true), "{empty:?}: {said}");
+    }
+    let (status, _, said) = with_input(&["render", "-f", WEB, "--config=", "--config=/no/such/file"], "");
+    assert_eq!(status, Some(2), "{said}");
+}
+
+/// A Service whose sources cannot be read is not opened to everybody, and another one gets its address: both is said.
+#[test]
+fn an_address_that_is_left_to_another_service_is_said_so() {
+    let balanced = |name: &str, cluster: u8, created: &str, ranges: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Service, metadata: {{name: {name}, creationTimestamp: {created:?}}}, spec: {{type: \
+             LoadBalancer, clusterIP: 10.96.0.{cluster}, ports: [{{port: 80}}]{ranges}}}, status: {{loadBalancer: \
+             {{ingress: [{{ip: 192.0.2.80}}]}}}}}}\n---\n"
+        )
+    };
+    let old = balanced("old", 1, "2020-01-01T00:00:00Z", ", loadBalancerSourceRanges: [everybody]");
+    let young = balanced("young", 2, "2021-01-01T00:00:00Z", "");
+    let (status, rules, said) = with_input(&["render", "-f", "-"], &format!("{old}{young}"));
+    assert_eq!(status, Some(0), "{said}");
+    assert!(rules.contains("192.0.2.80 . tcp . 80 comment \"default/young\""), "{rules}");
+    let told = "Service default/old: status.loadBalancer.ingress: is left out, because no entry of \
+                loadBalancerSourceRanges can be read; another Service that asks for the same address gets it";
+    assert!(said.contains(told), "{said}");
+}
+
+#[test]
+fn one_thing_is_no_plural() {
+    let (_, rules, _) = with_input(&["render", "-f", "-"], ONE);
+    let (status, said, _) = with_input(&["audit", "--ruleset", "-"], &rules);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.starts_with("svcmap: 1 Service port\n"), "{said}");
+}

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::output::{Failure, counted, warn};
+use super::output::{Failure, warn};
+use crate::amounts::counted;
 use crate::config::{Effective, KubeProxyConfiguration, Mode, ProxyFlags, effective_in};
 use crate::nftables::program::Rest;
 use crate::plan::{NodePlan, PortPlan};
@@ -76,13 +77,18 @@ pub fn cluster(flags: &ProxyFlags, configuration: &KubeProxyConfiguration) -> Re
     ))
 }
 
-/// Reads a text file, or standard input for `-`.
+/// Reads a text file, or standard input for `-`: without the mark that some editors begin files with, and with line ends
+/// of one character.
 ///
 /// # Errors
 /// It cannot be read, or is no text.
 pub fn read_text(path: &Path) -> Result<String, Failure> {
     let text = if path == Path::new("-") { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
-    text.map_err(|error| Failure::Input(format!("{}: {error}", display(path))))
+    let mut text = text.map_err(|error| Failure::Input(format!("{}: {error}", display(path))))?;
+    if text.starts_with('\u{feff}') {
+        text.remove(0);
+    }
+    Ok(if text.contains('\r') { text.replace("\r\n", "\n") } else { text })
 }
 
 impl InputArgs {

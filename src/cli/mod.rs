@@ -80,7 +80,7 @@ enum Command {
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    match Cli::parse_from(std::env::args_os().map(with_hyphens)).command {
+    match Cli::parse_from(without_empty(std::env::args_os().map(with_hyphens))).command {
         Command::Run(args) => output::finish(run::run(&args)),
         Command::Apply(args) => output::finish(apply::run(&args)),
         Command::Render(args) => output::finish(render::run(&args)),
@@ -111,6 +111,39 @@ fn with_hyphens(argument: OsString) -> OsString {
         }
         None => argument,
     }
+}
+
+/// The flags that an empty value says nothing to, as for kube-proxy.
+const EMPTY_IS_ABSENT: [&str; 5] = ["--config", "--kubeconfig", "--master", "--cluster-cidr", "--detect-local-mode"];
+
+/// Leaves out the flags that are given empty. Of one that is given before as well, the latter counts, as everywhere.
+fn without_empty(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut kept: Vec<OsString> = Vec::new();
+    let flag_of = |argument: &OsString| EMPTY_IS_ABSENT.into_iter().find(|flag| argument == flag);
+    for argument in arguments {
+        let with_value = argument.to_str().and_then(|text| text.strip_suffix('='));
+        let flag = match kept.last().and_then(flag_of) {
+            Some(flag) if argument.is_empty() => Some(flag),
+            _ => with_value.and_then(|name| EMPTY_IS_ABSENT.into_iter().find(|flag| *flag == name)),
+        };
+        match flag {
+            Some(flag) => forget(&mut kept, flag),
+            None => kept.push(argument),
+        }
+    }
+    kept
+}
+
+/// Takes a flag away, with its value.
+fn forget(arguments: &mut Vec<OsString>, flag: &str) {
+    let mut is_value = false;
+    arguments.retain(|argument| {
+        let is_flag = argument == flag;
+        let in_one =
+            argument.to_str().and_then(|text| text.strip_prefix(flag)).is_some_and(|rest| rest.starts_with('='));
+        let goes = std::mem::replace(&mut is_value, is_flag) || is_flag || in_one;
+        !goes
+    });
 }
 
 fn show(text: &str) -> Result<ExitCode, Failure> {

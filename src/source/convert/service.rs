@@ -162,7 +162,10 @@ fn load_balancer_ips(root: &Field, ranges_readable: bool) -> Vec<IpAddr> {
         }
     }
     if !addresses.is_empty() && !ranges_readable {
-        ingress.problem("is left out, because no entry of loadBalancerSourceRanges can be read");
+        ingress.problem(
+            "is left out, because no entry of loadBalancerSourceRanges can be read; another Service that asks for the same \
+             address gets it",
+        );
         return Vec::new();
     }
     unique(addresses.into_iter())
