@@ -25,15 +25,15 @@ fn flags(args: &[&str]) -> ProxyFlags {
 
 /// The outcome with this text after the head of the file, and these flags.
 fn outcome(file: &str, args: &[&str]) -> Result<Effective, String> {
-    outcome_in(Mode::default(), file, args)
+    outcome_in(None, file, args)
 }
 
-fn outcome_in(mode: Mode, file: &str, args: &[&str]) -> Result<Effective, String> {
+fn outcome_in(chosen: Option<Mode>, file: &str, args: &[&str]) -> Result<Effective, String> {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("proxy.yaml");
     std::fs::write(&path, format!("{HEAD}{file}")).expect("writing the file");
     let flags = ProxyFlags { config: Some(path.clone()), ..flags(args) };
-    effective_in(&flags, mode).map_err(|e| e.to_string().replace(&path.display().to_string(), "proxy.yaml"))
+    effective_in(&flags, chosen).map_err(|e| e.to_string().replace(&path.display().to_string(), "proxy.yaml"))
 }
 
 fn good(file: &str, args: &[&str]) -> Effective {
@@ -214,11 +214,31 @@ fn what_nothing_acts_on_is_told() {
         [
             "enableProfiling is set, and has no effect: nothing is profiled over HTTP; perf(1) profiles any program",
             "featureGates.X is set, and has no effect: kube-proxy's features are not switched here: what is stable or beta in 1.36 is on",
-            "mode: ipvs is not run: the rules are made for nftables; that is chosen by --mode of apply, render and run",
             "portRange is set, and has no effect without --mode userspace: no ports are opened for Services",
+            "mode: ipvs is what the configuration says, and what is run; --mode nftables serves the same Services from maps",
         ]
     );
-    assert_eq!(found.configuration.mode, "nftables");
+    assert_eq!((found.configuration.mode.as_str(), found.mode), ("ipvs", Mode::Ipvs));
+}
+
+/// A configuration's mode is handed over to, also where a flag of kube-proxy says it, unless `--mode` chooses another one.
+#[test]
+fn the_configuration_says_the_mode_unless_it_is_chosen() {
+    for (file, mode) in [
+        ("", Mode::Nftables),
+        ("mode: ''\n", Mode::Nftables),
+        ("mode: nftables\n", Mode::Nftables),
+        ("mode: iptables\n", Mode::Iptables),
+        ("mode: ipvs\n", Mode::Ipvs),
+        ("mode: userspace\n", Mode::Userspace),
+    ] {
+        let found = good(file, &[]);
+        assert_eq!((found.mode, found.configuration.mode.as_str()), (mode, mode.name()), "{file}");
+        assert_eq!(found.warnings.len(), usize::from(mode != Mode::Nftables), "{:?}", found.warnings);
+        let chosen = outcome_in(Some(Mode::Nftables), file, &[]).unwrap();
+        assert_eq!((chosen.mode, chosen.configuration.mode.as_str()), (Mode::Nftables, "nftables"), "{file}");
+    }
+    assert_eq!(effective(&flags(&["--proxy-mode", "iptables"])).unwrap().mode, Mode::Iptables);
 }
 
 /// A configuration says what it was written for, and `--mode` what is made of it.
@@ -230,30 +250,27 @@ fn fields_of_ipvs_are_acted_on_in_that_mode_alone() {
         (Mode::Iptables, &["ipvs.scheduler", "ipvs.strictARP", "ipvs.tcpTimeout", "mode"]),
         (Mode::Ipvs, &[]),
     ] {
-        let found = outcome_in(mode, file, &[]).unwrap();
+        let found = outcome_in(Some(mode), file, &[]).unwrap();
         let fields: Vec<&str> = found.warnings.iter().filter_map(|warning| warning.split([' ', ':']).next()).collect();
         assert_eq!(fields, told, "{:?}", found.warnings);
         assert_eq!(found.configuration.mode, mode.name());
     }
-    let found = outcome_in(Mode::Ipvs, "mode: nftables\n", &[]).unwrap();
-    assert_eq!(
-        found.warnings,
-        ["mode: nftables is not run: the rules are made for ipvs; that is chosen by --mode of apply, render and run"]
-    );
+    let found = outcome_in(Some(Mode::Ipvs), "mode: nftables\n", &[]).unwrap();
+    assert_eq!(found.warnings, ["mode: nftables does not count, since the rules of ipvs were asked for"]);
 }
 
 /// kube-proxy refuses this mode since 1.26.
 #[test]
 fn what_was_written_for_the_mode_userspace_is_taken() {
     let file = "mode: userspace\nportRange: 7000-7999\niptables: {minSyncPeriod: 2s}\n";
-    let found = outcome_in(Mode::Userspace, file, &[]).unwrap();
+    let found = outcome_in(Some(Mode::Userspace), file, &[]).unwrap();
     assert_eq!(found.warnings, [""; 0]);
     assert_eq!(found.configuration.nftables.min_sync_period.0, std::time::Duration::from_secs(2));
-    let found = good(file, &[]);
+    let found = outcome_in(Some(Mode::Nftables), file, &[]).unwrap();
     assert_eq!(
         found.warnings,
         [
-            "mode: userspace is not run: the rules are made for nftables; that is chosen by --mode of apply, render and run",
+            "mode: userspace does not count, since the rules of nftables were asked for",
             "portRange is set, and has no effect without --mode userspace: no ports are opened for Services",
         ]
     );

@@ -141,7 +141,8 @@ fn fields_that_flags_come_to() {
         (&["--proxy-mode=nftables", "--iptables-sync-period=1m"], "/nftables/syncPeriod", "1m0s"),
         (&["--proxy-mode=ipvs", "--ipvs-sync-period=1m"], "/nftables/syncPeriod", "1m0s"),
         (&["--ipvs-sync-period=1m"], "/nftables/syncPeriod", "30s"),
-        (&["--proxy-mode=ipvs"], "/mode", "nftables"),
+        (&["--proxy-mode=ipvs"], "/mode", "ipvs"),
+        (&[], "/mode", "nftables"),
     ] {
         let (found, _) = effective(&[&NODE[..], flags].concat());
         assert_eq!(found.pointer(pointer).and_then(Value::as_str), Some(wanted), "{flags:?}");
@@ -226,7 +227,7 @@ fn a_config_map_for_iptables_is_understood() {
     assert_eq!(
         warnings,
         [
-            "mode: iptables is not run: the rules are made for nftables; that is chosen by --mode of apply, render and run"
+            "mode: iptables is what the configuration says, and what is run; --mode nftables serves the same Services from maps"
         ]
     );
     assert_fields(&found, &[("/metricsBindAddress", "0.0.0.0:10249".into()), ("/oomScoreAdj", (-998).into())]);
@@ -236,7 +237,7 @@ fn a_config_map_for_iptables_is_understood() {
 fn a_config_map_for_ipvs_is_understood() {
     let (found, warnings) = of_config_map("ipvs.yaml");
     let fields: Vec<&str> = warnings.iter().map(|warning| warning.split([' ', ':']).next().unwrap()).collect();
-    assert_eq!(fields, ["ipvs.excludeCIDRs", "ipvs.scheduler", "ipvs.strictARP", "mode"], "{warnings:?}");
+    assert_eq!(fields, ["mode"], "{warnings:?}");
     assert_fields(
         &found,
         &[
@@ -254,7 +255,7 @@ fn the_arguments_of_k3s_are_understood() {
     assert_eq!(
         warnings,
         [
-            "mode: iptables is not run: the rules are made for nftables; that is chosen by --mode of apply, render and run"
+            "mode: iptables is what the configuration says, and what is run; --mode nftables serves the same Services from maps"
         ]
     );
     let wanted = [("/clusterCIDR", "10.42.0.0/16".into()), ("/conntrack/maxPerCore", 0.into())];

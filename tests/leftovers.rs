@@ -104,6 +104,20 @@ fn text(bytes: &[u8]) -> String {
 }
 
 netns_test! {
+    /// Where svcmap itself lays its rules out as kube-proxy does.
+    fn tables_go_alone() {
+        make_foreign();
+        let before = tables();
+        make_leftovers();
+        let full = rules();
+        let report = svcmap::leftovers::remove_tables();
+        assert_eq!((report.removed.len(), report.troubles.as_slice()), (2, &[][..]), "{report:?}");
+        assert_eq!((tables(), rules()), (before, full));
+        assert!(has_interface());
+    }
+}
+
+netns_test! {
     fn what_kube_proxy_left_goes_and_all_else_stays() {
         make_foreign();
         let (before, before_tables) = (rules(), tables());

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use super::input::InputArgs;
-use super::mode::Programmed;
+use super::mode::{Programmed, open};
 use super::output::{Failure, Format, print, print_json, warn};
 use crate::amounts::{counted, seconds};
 use crate::config::Mode;
@@ -54,14 +54,11 @@ const OTHERS: usize = 3;
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    if args.mode.get() == Mode::Userspace {
-        let why =
-            "--mode userspace: connections go through a process, and apply leaves none behind; that is what run is for";
-        return Err(Failure::Input(why.into()));
-    }
-    let mut wanted = args.input.plan_in(args.mode.get())?;
+    leaves_what_serves(args.mode.mode)?;
+    let mut wanted = args.input.plan_in(args.mode.mode)?;
+    leaves_what_serves(Some(wanted.mode))?;
     let (frontends, endpoints) = extent(&wanted.ports);
-    let mut programmer = args.mode.open(args.codec, &wanted.configuration)?;
+    let mut programmer = open(wanted.mode, args.codec, &wanted.configuration)?;
     programmer.set_rest(wanted.rest);
     let mut applied = programmer.replace(wanted.node, wanted.ports);
     for _ in 0..OTHERS {
@@ -107,6 +104,15 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         Format::Json => print_json(&summary)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses the mode that serves by a process.
+fn leaves_what_serves(mode: Option<Mode>) -> Result<(), Failure> {
+    if mode != Some(Mode::Userspace) {
+        return Ok(());
+    }
+    let why = "mode userspace: connections go through a process, and apply leaves none behind; that is what run is for";
+    Err(Failure::Input(why.into()))
 }
 
 /// Deletes the flows that have no endpoint any more (behaviour row H1), and says how many. What is programmed is in

@@ -119,7 +119,7 @@ fn around(args: &Args, reading: &Reading) -> Result<Surroundings, Failure> {
         Surroundings::of_namespace(pods)
             .map_err(|error| Failure::Input(format!("interfaces and routes cannot be read: {error}")))?
     } else {
-        let addresses = configuration(&args.input.proxy, Mode::default())?.proxy.node_ips;
+        let addresses = configuration(&args.input.proxy, Some(Mode::Nftables))?.proxy.node_ips;
         Surroundings { pods, ..Surroundings::with_addresses(&addresses) }
     };
     if let Some(ruleset) = &reading.ruleset {

@@ -43,6 +43,21 @@ pub fn remove_all() -> Result<ExitCode, Failure> {
 }
 
 fn remove_own(modes: &[Mode]) -> Result<ExitCode, Failure> {
+    let removed = remove_tables(modes)?;
+    for table in &removed {
+        print(format_args!("removed {table}\n"))?;
+    }
+    if removed.is_empty() {
+        print("there is no table of svcmap's: nothing removed\n")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Removes svcmap's tables of these modes, as far as they have tables of their own, and names them.
+///
+/// # Errors
+/// The kernel refused, or could not be asked.
+pub fn remove_tables(modes: &[Mode]) -> Result<Vec<String>, Failure> {
     let mut removed = Vec::new();
     if modes.contains(&Mode::Nftables) {
         let mut programmer = Programmer::open(CodecKind::default()).map_err(Failure::Connect)?;
@@ -51,13 +66,7 @@ fn remove_own(modes: &[Mode]) -> Result<ExitCode, Failure> {
     if modes.contains(&Mode::Userspace) {
         removed.extend(userspace::program::cleanup()?.into_iter().map(|family| (family, userspace::table::TABLE)));
     }
-    for (family, table) in &removed {
-        print(format_args!("removed table {} {table}\n", ip_word(*family)))?;
-    }
-    if removed.is_empty() {
-        print("there is no table of svcmap's: nothing removed\n")?;
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(removed.into_iter().map(|(family, table)| format!("table {} {table}", ip_word(family))).collect())
 }
 
 /// Status 1 where something could not be removed, or not be looked at.

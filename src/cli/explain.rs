@@ -107,7 +107,8 @@ fn of_listing(path: &Path, input: &InputArgs) -> Result<(Ruleset, Surroundings),
     let listing = listing::read(&read_text(path)?).map_err(|error| {
         Failure::Input(format!("{}: {error} (what nft list ruleset prints is followed)", display(path)))
     })?;
-    let mut surroundings = Surroundings::with_addresses(&configuration(&input.proxy, Mode::default())?.proxy.node_ips);
+    let mut surroundings =
+        Surroundings::with_addresses(&configuration(&input.proxy, Some(Mode::Nftables))?.proxy.node_ips);
     surroundings.pods.extend(&input.proxy.cluster_cidr);
     surroundings.pods.extend(listing.ruleset.prefixes(TABLE, &Map::PodCidrs.name()));
     surroundings.learn(&listing.ruleset);

@@ -43,14 +43,16 @@ pub struct Wanted {
     pub tracker: Tracker,
     /// The configuration.
     pub configuration: KubeProxyConfiguration,
+    /// In which form rules are made.
+    pub mode: Mode,
 }
 
 /// Reads the configuration; what it asks for in vain in this mode is printed.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn configuration(flags: &ProxyFlags, mode: Mode) -> Result<Effective, Failure> {
-    let effective = effective_in(flags, mode).map_err(|error| Failure::Input(error.to_string()))?;
+pub fn configuration(flags: &ProxyFlags, chosen: Option<Mode>) -> Result<Effective, Failure> {
+    let effective = effective_in(flags, chosen).map_err(|error| Failure::Input(error.to_string()))?;
     effective.warnings.iter().for_each(warn);
     Ok(effective)
 }
@@ -103,15 +105,15 @@ impl InputArgs {
     /// No input; nothing but files that cannot be read to their end; a cluster that cannot be read; with `--strict`, any
     /// problem.
     pub fn plan(&self) -> Result<Wanted, Failure> {
-        self.plan_in(Mode::default())
+        self.plan_in(Some(Mode::Nftables))
     }
 
-    /// The same for a command that has `--mode`.
+    /// The same for a command that has `--mode`, which chooses the mode where it is given.
     ///
     /// # Errors
     /// As for [`InputArgs::plan`].
-    pub fn plan_in(&self, mode: Mode) -> Result<Wanted, Failure> {
-        let effective = configuration(&self.proxy, mode)?;
+    pub fn plan_in(&self, chosen: Option<Mode>) -> Result<Wanted, Failure> {
+        let effective = configuration(&self.proxy, chosen)?;
         let loaded = if self.files.is_empty() {
             let access = cluster(&self.proxy, &effective.configuration)?;
             read(&access, &effective.proxy.node_name).map_err(|error| Failure::Input(error.to_string()))?
@@ -146,6 +148,7 @@ impl InputArgs {
         }
         let node = change.node.unwrap_or_default();
         let configuration = effective.configuration;
-        Ok(Wanted { node, ports: change.changed, rest, counts, left_alone, tracker, configuration })
+        let mode = effective.mode;
+        Ok(Wanted { node, ports: change.changed, rest, counts, left_alone, tracker, configuration, mode })
     }
 }

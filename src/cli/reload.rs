@@ -29,14 +29,14 @@ impl Reload {
     pub fn watch(
         &self,
         flags: &ProxyFlags,
-        mode: Mode,
+        chosen: Option<Mode>,
         current: &KubeProxyConfiguration,
         end: Sender<Event>,
     ) -> std::io::Result<()> {
         let Some(file) = flags.config.clone() else { return Ok(()) };
         let (flags, current, is_due) = (flags.clone(), current.clone(), self.0.clone());
         let mut complaint = String::new();
-        on_change(file, move || match effective_in(&flags, mode) {
+        on_change(file, move || match effective_in(&flags, chosen) {
             Ok(new) if new.configuration == current => complaint.clear(),
             Ok(new) => {
                 let fields = changed_fields(&new.configuration, &current).join(", ");

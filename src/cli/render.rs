@@ -20,9 +20,10 @@ pub struct Args {
     #[command(flatten)]
     input: InputArgs,
     /// The form of the rules: an nft script; or in kube-proxy's layout, text for iptables-restore, or for ipvsadm, ipset and
-    /// others; or what is listened on in user space, and the nft script that leads there
-    #[arg(long, value_enum, default_value_t)]
-    mode: Mode,
+    /// others; or what is listened on in user space, and the nft script that leads there (default: the configuration's mode, and
+    /// nftables where it says none)
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
     /// Of the mode ipvs one part alone, as the program reads it that loads it
     #[arg(long, value_enum)]
     part: Option<Part>,
@@ -30,11 +31,11 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
-    if args.part.is_some() && args.mode != Mode::Ipvs {
+    let wanted = args.input.plan_in(args.mode)?;
+    if args.part.is_some() && wanted.mode != Mode::Ipvs {
         return Err(Failure::Input("--part: only the mode ipvs is in parts".into()));
     }
-    let wanted = args.input.plan_in(args.mode)?;
-    match args.mode {
+    match wanted.mode {
         Mode::Nftables => {
             let mut state = State::default();
             state.advance(PlanChange { node: Some(wanted.node), changed: wanted.ports, removed: Vec::new() });

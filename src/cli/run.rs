@@ -9,9 +9,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tracing_subscriber::EnvFilter;
 
-use super::cleanup::remove_all;
+use super::cleanup::{remove_all, remove_tables};
 use super::input::cluster;
-use super::mode::Programmed;
+use super::mode::{Programmed, is_in_the_layout_of_kube_proxy, open};
 use super::output::{Failure, warn};
 use super::reload::{Reload, start_anew};
 use crate::config::{Effective, KubeProxyConfiguration, Logging, Mode, ProxyFlags, effective_in};
@@ -86,15 +86,15 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     if args.cleanup {
         return remove_all();
     }
-    let effective = effective_in(&args.proxy, args.mode.get()).map_err(|error| Failure::Input(error.to_string()))?;
-    let Effective { configuration, proxy, healthz, metrics, warnings } = effective;
+    let effective = effective_in(&args.proxy, args.mode.mode).map_err(|error| Failure::Input(error.to_string()))?;
+    let Effective { configuration, mode, proxy, healthz, metrics, warnings } = effective;
     if let Some(path) = &args.write_config_to {
         warnings.iter().for_each(warn);
         return write(path, &configuration.to_yaml());
     }
     start_log(args, &configuration.logging)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-    if args.remove_kube_proxy == Some(true) && args.mode.is_in_the_layout_of_kube_proxy() {
+    if args.remove_kube_proxy == Some(true) && is_in_the_layout_of_kube_proxy(mode) {
         return Err(Failure::Input(
             "--remove-kube-proxy: in this mode svcmap's own rules have the names of kube-proxy's, which would go with them"
                 .into(),
@@ -110,7 +110,7 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     let periods = Periods::of(&configuration.nftables);
     let node = proxy.node_name.clone();
     let access = args.files.is_empty().then(|| cluster(&args.proxy, &configuration)).transpose()?;
-    let mut programmer = args.mode.open(args.codec, &configuration)?;
+    let mut programmer = open(mode, args.codec, &configuration)?;
     programmer.check()?;
     let (observer, audience) = serve::observer();
     let cleaner = Cleaner::start_observed(observer.of_sweeps()).map_err(Failure::Connect)?;
@@ -119,7 +119,7 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     let reload = Reload::default();
     // standard input cannot be read twice: there, a change waits for the next start
     if args.files.iter().all(|path| path.as_os_str() != "-") {
-        reload.watch(&args.proxy, args.mode.get(), &configuration, sender.clone())?;
+        reload.watch(&args.proxy, args.mode.mode, &configuration, sender.clone())?;
     }
     let asked = sender.clone();
     let ask = serve::Ask::new(move |question| asked.send(Event::Question(question)).is_ok());
@@ -136,14 +136,13 @@ fn daemon(args: &Args) -> Result<ExitCode, Failure> {
     )?;
     let mut runner =
         Runner::new(Tracker::new(proxy), programmer, cleaner, periods).observed_by(observer).guarded_by(guard);
-    if args.remove_kube_proxy.unwrap_or(args.files.is_empty() && !args.mode.is_in_the_layout_of_kube_proxy()) {
-        runner = runner.when_synced(take_over()?);
-    }
+    let removes_kube_proxys = args.remove_kube_proxy.unwrap_or(args.files.is_empty());
+    runner = runner.when_synced(take_over(mode, removes_kube_proxys)?);
     runner.run(&events);
     if reload.is_due() {
         match start_anew()? {}
     }
-    tracing::info!("{}", farewell(args.mode.get()));
+    tracing::info!("{}", farewell(mode));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -186,20 +185,35 @@ fn set_up_host(configuration: &KubeProxyConfiguration) {
     sysctl::apply(&settings, Path::new("/")).iter().for_each(|trouble| tracing::warn!("{trouble}"));
 }
 
-/// Starts a thread that removes what kube-proxy left as soon as it is told that svcmap's rules are in force, so that there is
-/// no moment without rules (behaviour row J12). That takes as long as it takes: programming goes on meanwhile.
-fn take_over() -> std::io::Result<Sender<()>> {
+/// Starts a thread that removes what svcmap left in other modes, and what kube-proxy left where that is asked for, as soon as it is
+/// told that the rules of this mode are in force, so that there is no moment without rules (behaviour row J12). That takes as
+/// long as it takes: programming goes on meanwhile.
+fn take_over(mode: Mode, from_kube_proxy: bool) -> std::io::Result<Sender<()>> {
     let (synced, wait) = channel();
     std::thread::Builder::new().name("leftovers".into()).spawn(move || {
         if wait.recv().is_ok() {
-            let Report { removed, troubles } = leftovers::remove();
-            removed.iter().for_each(|what| tracing::info!("removed what kube-proxy left: {what}"));
-            troubles
-                .iter()
-                .for_each(|trouble| tracing::warn!("of what kube-proxy may have left, something stays: {trouble}"));
+            remove_other_modes(mode);
+            if from_kube_proxy {
+                remove_what_kube_proxy_left(mode);
+            }
         }
     })?;
     Ok(synced)
+}
+
+fn remove_other_modes(mode: Mode) {
+    let others: Vec<Mode> = [Mode::Nftables, Mode::Userspace].into_iter().filter(|other| *other != mode).collect();
+    match remove_tables(&others) {
+        Ok(removed) => removed.iter().for_each(|what| tracing::info!("removed what another mode left: {what}")),
+        Err(trouble) => tracing::warn!("of what another mode may have left, something stays: {trouble}"),
+    }
+}
+
+fn remove_what_kube_proxy_left(mode: Mode) {
+    let in_its_layout = is_in_the_layout_of_kube_proxy(mode);
+    let Report { removed, troubles } = if in_its_layout { leftovers::remove_tables() } else { leftovers::remove() };
+    removed.iter().for_each(|what| tracing::info!("removed what kube-proxy left: {what}"));
+    troubles.iter().for_each(|trouble| tracing::warn!("of what kube-proxy may have left, something stays: {trouble}"));
 }
 
 fn forward(watch: &Watch, sender: &Sender<Event>) {

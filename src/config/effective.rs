@@ -54,6 +54,8 @@ fn listed(errors: &[FieldError]) -> String {
 pub struct Effective {
     /// As a file would hold it.
     pub configuration: KubeProxyConfiguration,
+    /// In which form rules are made: its field `mode` says the same.
+    pub mode: Mode,
     /// The part that decides what Services mean.
     pub proxy: ProxyConfig,
     /// Where health is told; none where that is switched off.
@@ -65,25 +67,32 @@ pub struct Effective {
 }
 
 /// Reads the file of `--config`, if there is one, and puts the other flags over it by kube-proxy's rules: where there
-/// is a file, only `--hostname-override`, `--masquerade-all` and what no file can hold count.
+/// is a file, only `--hostname-override`, `--masquerade-all` and what no file can hold count. The mode is the configuration's.
 ///
 /// # Errors
 /// The file cannot be read or is not right, or the host's name or addresses are needed and cannot be read.
 pub fn effective(flags: &ProxyFlags) -> Result<Effective, ConfigError> {
-    effective_in(flags, Mode::default())
+    effective_in(flags, None)
 }
 
-/// The same for a command that has `--mode`: what holds in that mode.
+/// The same where the mode may have been chosen, whatever the configuration says of it.
 ///
 /// # Errors
 /// As for [`effective`].
-pub fn effective_in(flags: &ProxyFlags, mode: Mode) -> Result<Effective, ConfigError> {
+pub fn effective_in(flags: &ProxyFlags, chosen: Option<Mode>) -> Result<Effective, ConfigError> {
     let (mut configuration, mut warnings) = match &flags.config {
         Some(path) => read(path)?,
         None => Default::default(),
     };
     warnings.extend(flags.apply(&mut configuration).map_err(ConfigError::Flag)?);
+    let mode = chosen.or_else(|| Mode::of_name(&configuration.mode)).unwrap_or_default();
     warnings.extend(fields::warnings(&configuration, mode));
+    if chosen.is_none() && mode != Mode::Nftables {
+        warnings.push(format!(
+            "mode: {} is what the configuration says, and what is run; --mode nftables serves the same Services from maps",
+            mode.name()
+        ));
+    }
     fields::carry_over(&mut configuration);
     listen_on_the_family_of_the_node(&mut configuration);
     let meaning = validate(&configuration).map_err(ConfigError::Invalid)?;
@@ -110,7 +119,7 @@ pub fn effective_in(flags: &ProxyFlags, mode: Mode) -> Result<Effective, ConfigE
         affinity_clients: flags.affinity_clients,
         counters: flags.counters.unwrap_or_default(),
     };
-    Ok(Effective { configuration, proxy, healthz: meaning.healthz, metrics: meaning.metrics, warnings })
+    Ok(Effective { configuration, mode, proxy, healthz: meaning.healthz, metrics: meaning.metrics, warnings })
 }
 
 /// As kube-proxy has it, the default address for metrics is of the family that `bindAddress` is of. That for health is of both

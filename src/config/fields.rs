@@ -16,7 +16,7 @@ enum Treatment {
     /// It does the same where the configuration was written for one of kube-proxy's other modes than nftables; for that one it
     /// is told.
     Carried,
-    /// It says what the configuration was written for: told where something else is made.
+    /// It says what the configuration was written for: told where something else was asked for.
     Written,
     /// It does what it says with `--mode ipvs`, and without nothing: this is why, or what there is instead.
     OfIpvs(&'static str),
@@ -115,7 +115,7 @@ fn warning(field: &str, configuration: &KubeProxyConfiguration, mode: Mode) -> O
         }
         Written if is_for(mode, configuration) => None,
         Written => Some(format!(
-            "mode: {} is not run: the rules are made for {}; that is chosen by --mode of apply, render and run",
+            "mode: {} does not count, since the rules of {} were asked for",
             configuration.mode,
             mode.name()
         )),

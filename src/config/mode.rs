@@ -1,7 +1,6 @@
 //! In which form the plan becomes rules.
 
-/// The forms. What chooses among them is `--mode`: the field `mode` only says what a configuration was written for, so that one
-/// of kube-proxy's iptables or ipvs mode goes on working when svcmap takes over.
+/// The forms. `--mode` chooses among them, and where it is not given the field `mode` of the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mode {
     /// Maps of nftables.
@@ -24,5 +23,10 @@ impl Mode {
             Mode::Ipvs => "ipvs",
             Mode::Userspace => "userspace",
         }
+    }
+
+    /// What the field `mode` asks for; none where it is empty, or none of these names.
+    pub fn of_name(name: &str) -> Option<Mode> {
+        [Mode::Nftables, Mode::Iptables, Mode::Ipvs, Mode::Userspace].into_iter().find(|mode| mode.name() == name)
     }
 }

@@ -29,6 +29,14 @@ impl Report {
     }
 }
 
+/// Removes the tables of kube-proxy's mode nftables alone: what it left in its other modes has the names of svcmap's own rules in
+/// these.
+pub fn remove_tables() -> Report {
+    let mut report = Report::default();
+    nft::remove_own(&mut report);
+    report
+}
+
 /// Removes all that kube-proxy left in the network namespace of the calling thread. What cannot be removed does not keep the
 /// rest from it.
 pub fn remove() -> Report {

@@ -22,7 +22,16 @@ enum Trouble {
 
 /// Removes them from the tables of both families.
 pub fn remove(report: &mut Report) {
-    match tables() {
+    remove_from(report, |table| table == OWN || TABLES.contains(&table));
+}
+
+/// Removes the tables of the mode nftables.
+pub fn remove_own(report: &mut Report) {
+    remove_from(report, |table| table == OWN);
+}
+
+fn remove_from(report: &mut Report, is_candidate: fn(&str) -> bool) {
+    match tables(is_candidate) {
         Ok((mut connection, tables)) => {
             for (family, table) in tables {
                 let outcome = from_table(&mut connection, family, &table);
@@ -33,13 +42,11 @@ pub fn remove(report: &mut Report) {
     }
 }
 
-fn tables() -> Result<(Connection, Vec<(NfFamily, Name)>), io::Error> {
+fn tables(is_candidate: fn(&str) -> bool) -> Result<(Connection, Vec<(NfFamily, Name)>), io::Error> {
     let mut connection = Connection::open(CodecKind::default())?;
     let tables = connection.tables().map_err(io::Error::other)?;
-    let is_candidate = |family: NfFamily, name: &str| {
-        matches!(family, NfFamily::IPV4 | NfFamily::IPV6) && (name == OWN || TABLES.contains(&name))
-    };
-    let tables = tables.into_iter().filter(|table| is_candidate(table.family, &table.name));
+    let is_ip = |family: NfFamily| matches!(family, NfFamily::IPV4 | NfFamily::IPV6);
+    let tables = tables.into_iter().filter(|table| is_ip(table.family) && is_candidate(&table.name));
     let tables = tables.map(|table| (table.family, table.name)).collect();
     Ok((connection, tables))
 }

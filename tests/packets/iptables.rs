@@ -87,11 +87,15 @@ fn programmed(lab: &mut Lab, variant: &'static str) -> Result<()> {
     let saved = rules()?;
     ensure!(saved.matches("-A PREROUTING").count() == 2 && saved.matches("-A KUBE-SEP-").count() == 2, "{saved}");
 
-    // what the daemon sends after its start is what differs
-    let arguments = ["--mode", "iptables"];
+    // what the daemon sends after its start is what differs; the maps, which were served before, are not beside it for long
+    let maps = [&["apply", "-f", "-"], &node[..]].concat();
+    svcmap(&maps, &document(Stack::Dual, &[service, "slice svc R2"]))?;
     let objects = [service, "slice svc R2"];
+    let arguments = ["--proxy-mode", "iptables"];
     let mut daemon = Daemon::start_where(lab, &environment, &arguments, Stack::Dual, &objects)?;
-    daemon.wait_for("synced", 1)?;
+    daemon.wait_for("removed what another mode left: table ip6 svcmap", 1)?;
+    let tables = lab.node().command("nft", &["list", "tables"], "")?;
+    ensure!(!tables.contains("svcmap"), "{tables}");
     daemon.tell(Stack::Dual, &[service, "slice svc L1"])?;
     daemon.wait_for("synced", 2)?;
     answers_from("10.180.0.1")?;

@@ -337,9 +337,7 @@ fn beside(lab: &mut Lab) -> Result<()> {
     let _servers = serve(lab, Protocol::Tcp, &["10.180.0.1"])?;
     let seen = |family| ask(lab, address(CLIENT, family), Protocol::Tcp, target(VIP, 80, family));
     let mut daemon = Daemon::start_with(lab, &MODE, Stack::Dual, &objects)?;
-    daemon.wait_for("synced", 1)?;
-    Family::BOTH.into_iter().try_for_each(|family| seen(family).map(drop)).context("both at once")?;
-    svcmap_of(lab, &["cleanup", "--mode", "nftables"], "")?;
+    daemon.wait_for("removed what another mode left: table ip6 svcmap", 1)?;
     for family in Family::BOTH {
         ensure!(seen(family)?.masqueraded(), "who answers is not asked by the process");
     }
