@@ -9,7 +9,7 @@ use std::{fmt, io};
 
 use crate::nftables::guard::{self, Intrusion};
 use crate::nftables::program::{Applied, Programmer, Rest, SyncError};
-use crate::plan::{Claim, NodePlan, PlanChange, PortId, PortPlan};
+use crate::plan::{Claim, NodePlan, Plan, PlanChange, PortId, PortPlan};
 
 /// A mode's way to program the current network namespace.
 pub trait Dataplane: fmt::Debug + Send {
@@ -71,11 +71,13 @@ pub trait Dataplane: fmt::Debug + Send {
     /// The kernel refuses; [`SyncError::OutOfStep`] after that.
     fn change(&mut self, change: PlanChange) -> Result<Applied, SyncError>;
 
-    /// Deletes what nothing uses any more and was left for a while.
+    /// Deletes what nothing uses any more and was left for a while. Modes that leave nothing have nothing to delete.
     ///
     /// # Errors
     /// Those of [`Dataplane::change`].
-    fn collect(&mut self) -> Result<Applied, SyncError>;
+    fn collect(&mut self) -> Result<Applied, SyncError> {
+        Ok(Applied::default())
+    }
 
     /// Whether [`Dataplane::collect`] has left something for the next time.
     fn has_leftovers(&self) -> bool {
@@ -84,6 +86,61 @@ pub trait Dataplane: fmt::Debug + Send {
 
     /// Whether the kernel has to route loopback addresses for node ports.
     fn serves_loopback(&self) -> bool;
+}
+
+/// How far a mode is that reads no Services back: it holds the plan itself, and knows whether the kernel follows it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    plan: Plan,
+    rest: Rest,
+    in_step: bool,
+}
+
+impl Progress {
+    /// The plan that the kernel has, or is to have.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// See [`Dataplane::is_in_step`].
+    pub fn is_in_step(&self) -> bool {
+        self.in_step
+    }
+
+    /// See [`Dataplane::set_rest`].
+    pub fn set_rest(&mut self, rest: Rest) {
+        self.rest = rest;
+        self.in_step = false;
+    }
+
+    /// Takes a whole plan, whatever there was before.
+    ///
+    /// # Errors
+    /// Services that the plan does not have are to stay, and this mode does not know them.
+    pub fn replace(&mut self, mode: &str, node: NodePlan, ports: Vec<PortPlan>) -> Result<(), SyncError> {
+        self.rest.needs_all(mode)?;
+        self.in_step = false;
+        self.plan = Plan::new(node, ports);
+        Ok(())
+    }
+
+    /// Takes a change in.
+    ///
+    /// # Errors
+    /// [`SyncError::OutOfStep`] where the kernel does not have what was there before.
+    pub fn change(&mut self, change: PlanChange) -> Result<(), SyncError> {
+        if !self.in_step {
+            return Err(SyncError::OutOfStep);
+        }
+        self.in_step = false;
+        self.plan.follow(change);
+        Ok(())
+    }
+
+    /// The kernel has all of the plan.
+    pub fn arrived(&mut self) {
+        self.in_step = true;
+    }
 }
 
 impl Dataplane for Programmer {

@@ -9,27 +9,26 @@ use std::time::Instant;
 use super::kernel;
 use super::ruleset::Ruleset;
 use super::saved::Saved;
-use crate::dataplane::Dataplane;
+use crate::dataplane::{Dataplane, Progress};
 use crate::nftables::program::{Applied, Rest, SyncError};
 use crate::objects::Family;
-use crate::plan::{NodePlan, Plan, PlanChange, PortPlan};
+use crate::plan::{NodePlan, PlanChange, PortPlan};
 
 /// What is programmed.
 #[derive(Debug, Default)]
 pub struct Programmer {
-    plan: Plan,
+    progress: Progress,
     loaded: BTreeMap<Family, Ruleset>,
-    rest: Rest,
-    in_step: bool,
 }
 
 impl Programmer {
     /// Makes the rules of a family what the plan says. A family that has no Services and nothing of ours is left alone: its
     /// programs may not even be there.
     fn bring(&mut self, family: Family, applied: &mut Applied) -> Result<(), SyncError> {
-        let has_services = self.plan.ports.keys().any(|id| id.family == family);
+        let plan = self.progress.plan();
+        let has_services = plan.ports.keys().any(|id| id.family == family);
         let started = Instant::now();
-        let wanted = Ruleset::new(&self.plan, family);
+        let wanted = Ruleset::new(plan, family);
         let text = match self.loaded.get(&family) {
             Some(before) if *before == wanted => return Ok(()),
             Some(before) if before.has_jumps_of(&wanted) => wanted.change_from(before),
@@ -59,12 +58,11 @@ impl Programmer {
     }
 
     fn bring_all(&mut self) -> Result<Applied, SyncError> {
-        self.in_step = false;
         let mut applied = Applied::default();
         for family in Family::BOTH {
             self.bring(family, &mut applied)?;
         }
-        self.in_step = true;
+        self.progress.arrived();
         Ok(applied)
     }
 }
@@ -75,12 +73,11 @@ impl Dataplane for Programmer {
     }
 
     fn set_rest(&mut self, rest: Rest) {
-        self.rest = rest;
-        self.in_step = false;
+        self.progress.set_rest(rest);
     }
 
     fn is_in_step(&self) -> bool {
-        self.in_step
+        self.progress.is_in_step()
     }
 
     fn is_untouched(&mut self) -> Result<bool, SyncError> {
@@ -89,29 +86,21 @@ impl Dataplane for Programmer {
                 return Ok(false);
             }
         }
-        Ok(self.in_step)
+        Ok(self.progress.is_in_step())
     }
 
     fn replace(&mut self, node: NodePlan, ports: Vec<PortPlan>) -> Result<Applied, SyncError> {
-        self.rest.needs_all("iptables")?;
+        self.progress.replace("iptables", node, ports)?;
         self.loaded.clear();
-        self.plan = Plan::new(node, ports);
         self.bring_all()
     }
 
     fn change(&mut self, change: PlanChange) -> Result<Applied, SyncError> {
-        if !self.in_step {
-            return Err(SyncError::OutOfStep);
-        }
-        self.plan.follow(change);
+        self.progress.change(change)?;
         self.bring_all()
     }
 
-    fn collect(&mut self) -> Result<Applied, SyncError> {
-        Ok(Applied::default())
-    }
-
     fn serves_loopback(&self) -> bool {
-        self.plan.node.localhost_node_ports
+        self.progress.plan().node.localhost_node_ports
     }
 }

@@ -16,13 +16,13 @@ use super::sets::{self, Sets};
 use super::settings::Settings;
 use super::state::{Key, Server, State};
 use crate::config::host;
-use crate::dataplane::Dataplane;
+use crate::dataplane::{Dataplane, Progress};
 use crate::iptables::kernel as rules;
 use crate::netlink::dummy::Interfaces;
 use crate::netlink::ipvs::Step;
 use crate::nftables::program::{Applied, Rest, SyncError};
 use crate::objects::Family;
-use crate::plan::{NodePlan, Plan, PlanChange, PortPlan};
+use crate::plan::{NodePlan, PlanChange, PortPlan};
 
 /// What the mode needs: translated packets are tracked, so that they can be masqueraded; nothing sticks to a real server
 /// that is gone or getting no connections any more; the node forwards.
@@ -43,11 +43,9 @@ pub struct Programmer {
     servers: Servers,
     interfaces: Interfaces,
     sets: Sets,
-    plan: Plan,
+    progress: Progress,
     own: Vec<IpAddr>,
     states: [Option<State>; 2],
-    rest: Rest,
-    in_step: bool,
 }
 
 impl Programmer {
@@ -65,11 +63,9 @@ impl Programmer {
             servers: Servers::open().map_err(missing)?,
             interfaces: Interfaces::open().map_err(missing)?,
             sets: Sets::default(),
-            plan: Plan::default(),
+            progress: Progress::default(),
             own: Vec::new(),
             states: [None, None],
-            rest: Rest::default(),
-            in_step: false,
         })
     }
 
@@ -77,7 +73,7 @@ impl Programmer {
     pub fn made(&self) -> BTreeMap<&'static str, usize> {
         let mut made = BTreeMap::new();
         for state in self.states.iter().flatten() {
-            let rules = companions(&self.plan.node, state.family);
+            let rules = companions(&self.progress.plan().node, state.family);
             for (kind, count) in [
                 ("virtual servers", state.servers.len()),
                 ("real servers", state.servers.values().map(|server| server.destinations.len()).sum()),
@@ -95,9 +91,9 @@ impl Programmer {
     /// What is wanted now, for each family that has Services, or had.
     fn wanted(&self) -> [Option<State>; 2] {
         Family::BOTH.map(|family| {
-            let has = self.plan.ports.keys().any(|id| id.family == family);
+            let has = self.progress.plan().ports.keys().any(|id| id.family == family);
             let had = self.states[family as usize].is_some();
-            (has || had).then(|| State::new(&self.plan, family, &self.own, &self.settings))
+            (has || had).then(|| State::new(self.progress.plan(), family, &self.own, &self.settings))
         })
     }
 
@@ -130,7 +126,6 @@ impl Programmer {
 
     /// Sends what differs; `ours` where the kernel has to be read first.
     fn bring(&mut self, ours: Option<Ours>) -> Result<Applied, SyncError> {
-        self.in_step = false;
         let mut applied = Applied::default();
         let started = Instant::now();
         let wanted = self.wanted();
@@ -142,7 +137,7 @@ impl Programmer {
             applied.deleted += change.deleted;
             applied.bytes += change.text.len();
             if ours.is_some() || self.states[state.family as usize].is_none() {
-                applied.bytes += rules::load(state.family, &companions(&self.plan.node, state.family))?;
+                applied.bytes += rules::load(state.family, &companions(&self.progress.plan().node, state.family))?;
             }
         }
         self.bring_addresses(&wanted, &mut applied)?;
@@ -156,7 +151,7 @@ impl Programmer {
         applied.longest = applied.kernel;
         applied.transactions = usize::from(applied.bytes + applied.messages > 0);
         self.states = wanted;
-        self.in_step = true;
+        self.progress.arrived();
         Ok(applied)
     }
 
@@ -201,12 +196,11 @@ impl Dataplane for Programmer {
     }
 
     fn set_rest(&mut self, rest: Rest) {
-        self.rest = rest;
-        self.in_step = false;
+        self.progress.set_rest(rest);
     }
 
     fn is_in_step(&self) -> bool {
-        self.in_step
+        self.progress.is_in_step()
     }
 
     fn is_untouched(&mut self) -> Result<bool, SyncError> {
@@ -216,17 +210,17 @@ impl Dataplane for Programmer {
             return Ok(false);
         }
         for state in self.states.iter().flatten() {
-            if !rules::holds(state.family, &companions(&self.plan.node, state.family))? {
+            if !rules::holds(state.family, &companions(&self.progress.plan().node, state.family))? {
                 return Ok(false);
             }
         }
         let (_, addresses, _) = Self::addresses()?;
-        Ok(self.in_step && self.states.iter().flatten().all(|state| state.addresses.is_subset(&addresses)))
+        Ok(self.progress.is_in_step()
+            && self.states.iter().flatten().all(|state| state.addresses.is_subset(&addresses)))
     }
 
     fn replace(&mut self, node: NodePlan, ports: Vec<PortPlan>) -> Result<Applied, SyncError> {
-        self.rest.needs_all("ipvs")?;
-        self.plan = Plan::new(node, ports);
+        self.progress.replace("ipvs", node, ports)?;
         self.states = [None, None];
         self.sets.forget();
         self.prepare()?;
@@ -237,15 +231,15 @@ impl Dataplane for Programmer {
     }
 
     fn change(&mut self, change: PlanChange) -> Result<Applied, SyncError> {
-        if !self.in_step || change.node.is_some() {
+        if change.node.is_some() {
             return Err(SyncError::OutOfStep);
         }
-        self.plan.follow(change);
+        self.progress.change(change)?;
         self.bring(None)
     }
 
     fn collect(&mut self) -> Result<Applied, SyncError> {
-        if !self.in_step {
+        if !self.progress.is_in_step() {
             return Err(SyncError::OutOfStep);
         }
         let mut applied = Applied::default();

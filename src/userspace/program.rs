@@ -12,7 +12,7 @@ use super::doors::Doors;
 use super::table::{TABLE, Table};
 use super::{Places, doors_of, refusal, text};
 use crate::config::host;
-use crate::dataplane::Dataplane;
+use crate::dataplane::{Dataplane, Progress};
 use crate::netlink::model::{Op, SetRef};
 use crate::netlink::{CodecKind, Connection};
 use crate::nftables::program::{Applied, Rest, SyncError};
@@ -26,12 +26,10 @@ use crate::tool;
 pub struct Programmer {
     connection: Connection,
     doors: Doors,
-    plan: Plan,
+    progress: Progress,
     /// Where the doors of each family are opened.
     addresses: BTreeMap<Family, IpAddr>,
     loaded: BTreeMap<Family, Table>,
-    rest: Rest,
-    in_step: bool,
     /// The kernel's count of changes of rules when ours were there; zero where it is not known.
     generation: u32,
     /// The doors behind each UDP frontend.
@@ -52,11 +50,9 @@ impl Programmer {
         Ok(Programmer {
             connection: Connection::open(CodecKind::default())?,
             doors: Doors::new(range)?,
-            plan: Plan::default(),
+            progress: Progress::default(),
             addresses: BTreeMap::new(),
             loaded: BTreeMap::new(),
-            rest: Rest::default(),
-            in_step: false,
             generation: 0,
             udp: HashMap::new(),
             shut: BTreeSet::new(),
@@ -65,15 +61,15 @@ impl Programmer {
     }
 
     fn bring_all(&mut self) -> Result<Applied, SyncError> {
-        self.in_step = false;
         let started = Instant::now();
         self.choose_addresses();
-        self.doors.follow(&self.plan);
+        self.doors.follow(self.progress.plan());
         self.open_doors();
-        let is_wanted: BTreeSet<_> = self.plan.ports.values().flat_map(doors_of).collect();
+        let plan = self.progress.plan();
+        let is_wanted: BTreeSet<_> = plan.ports.values().flat_map(doors_of).collect();
         let places: Places = self.doors.places().into_iter().filter(|(door, _)| is_wanted.contains(door)).collect();
-        self.udp = udp_doors(&self.plan, &places);
-        let wanted = Family::BOTH.map(|family| Table::new(&self.plan, family, &places));
+        self.udp = udp_doors(plan, &places);
+        let wanted = Family::BOTH.map(|family| Table::new(plan, family, &places));
         let scripts: Vec<String> = wanted.iter().map(|table| self.script(table)).collect();
         let script = scripts.concat();
         let mut applied = Applied { encode: started.elapsed(), ..Applied::default() };
@@ -82,7 +78,7 @@ impl Programmer {
         }
         self.loaded = wanted.into_iter().map(|table| (table.family, table)).collect();
         self.doors.close_all_but(|door| is_wanted.contains(door));
-        self.in_step = true;
+        self.progress.arrived();
         Ok(applied)
     }
 
@@ -91,7 +87,7 @@ impl Programmer {
     fn choose_addresses(&mut self) {
         let (all, usable) = (host::all_addresses().unwrap_or_default(), host::addresses().unwrap_or_default());
         for family in Family::BOTH {
-            let planned = self.plan.node.node_ips.iter();
+            let planned = self.progress.plan().node.node_ips.iter();
             let before = self.addresses.get(&family).into_iter();
             let mut known = planned.chain(before).filter(|ip| ip.family() == family && all.contains(ip));
             let known = known.next().or_else(|| usable.iter().find(|ip| ip.family() == family));
@@ -106,7 +102,7 @@ impl Programmer {
     /// One that cannot be opened is a Service port that nobody is led to, until the next look.
     fn open_doors(&mut self) {
         let before = std::mem::take(&mut self.shut);
-        for port in self.plan.ports.values() {
+        for port in self.progress.plan().ports.values() {
             if let Some(why) = refusal(port)
                 && self.refused.insert(port.id.clone())
             {
@@ -125,7 +121,7 @@ impl Programmer {
                 self.shut.insert(port.id.clone());
             }
         }
-        let ports = &self.plan.ports;
+        let ports = &self.progress.plan().ports;
         self.refused.retain(|id| ports.contains_key(id));
     }
 
@@ -185,8 +181,7 @@ impl Dataplane for Programmer {
     }
 
     fn set_rest(&mut self, rest: Rest) {
-        self.rest = rest;
-        self.in_step = false;
+        self.progress.set_rest(rest);
     }
 
     fn answers_for(&self, claim: &Claim) -> Option<Vec<SocketAddr>> {
@@ -194,7 +189,7 @@ impl Dataplane for Programmer {
     }
 
     fn is_in_step(&self) -> bool {
-        self.in_step
+        self.progress.is_in_step()
     }
 
     fn is_untouched(&mut self) -> Result<bool, SyncError> {
@@ -204,7 +199,7 @@ impl Dataplane for Programmer {
         if before.1 > 0 {
             self.open_doors();
         }
-        if !self.in_step || self.addresses != before.0 || self.shut.len() < before.1 {
+        if !self.progress.is_in_step() || self.addresses != before.0 || self.shut.len() < before.1 {
             return Ok(false);
         }
         if generation == self.generation {
@@ -221,22 +216,14 @@ impl Dataplane for Programmer {
     }
 
     fn replace(&mut self, node: NodePlan, ports: Vec<PortPlan>) -> Result<Applied, SyncError> {
-        self.rest.needs_all("userspace")?;
+        self.progress.replace("userspace", node, ports)?;
         self.loaded.clear();
-        self.plan = Plan::new(node, ports);
         self.bring_all()
     }
 
     fn change(&mut self, change: PlanChange) -> Result<Applied, SyncError> {
-        if !self.in_step {
-            return Err(SyncError::OutOfStep);
-        }
-        self.plan.follow(change);
+        self.progress.change(change)?;
         self.bring_all()
-    }
-
-    fn collect(&mut self) -> Result<Applied, SyncError> {
-        Ok(Applied::default())
     }
 
     /// Connections to loopback addresses are led to the node's own address, and never leave it.

@@ -364,7 +364,7 @@ fn said(lab: &mut Lab) -> Result<()> {
     daemon.wait_for("synced", 1)?;
     let audit = lab.node().run(|| Command::new(env!("CARGO_BIN_EXE_svcmap")).arg("audit").output())?;
     let text = String::from_utf8_lossy(&audit.stdout);
-    ensure!(text.contains("table ip svcmap-userspace leads 1 addresses"), "{text}");
+    ensure!(text.contains("table ip svcmap-userspace leads 1 frontend"), "{text}");
     let explain = ["explain", "--from", CLIENT, "--to", "172.30.0.41:80"];
     let text = svcmap_of(lab, &explain, "")?;
     ensure!(text.contains("svcmap run --mode userspace"), "{text}");
