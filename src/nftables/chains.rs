@@ -17,7 +17,12 @@ pub const LOCAL_SLOTS: u32 = 1_000_000;
 
 /// Draws of a random slot before slot 0 is taken, where a shape has more slots than there are endpoints. At most one
 /// slot in sixteen is empty, so that one connection in some 4,000 gets there.
-const DRAWS: usize = 3;
+const DRAWS: u32 = 3;
+
+/// How often a picking chain of this size draws a slot before it takes slot 0.
+pub fn draws(size: u32) -> u32 {
+    if shapes::is_exact(size) { 1 } else { DRAWS }
+}
 
 /// What a chain of a Service port with session affinity needs to know of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,8 +97,7 @@ impl Chains<'_> {
             PoolKind::Cluster => 0,
             PoolKind::Local => LOCAL_SLOTS,
         };
-        let draws = if shapes::is_exact(n) { 1 } else { DRAWS };
-        let mut counts = vec![n; draws];
+        let mut counts = vec![n; draws(n) as usize];
         counts.push(1);
         counts.into_iter().map(|count| self.rule().dnat_to_slot(map, with_address, Slots { count, offset })).collect()
     }

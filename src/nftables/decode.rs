@@ -14,41 +14,90 @@ use super::chains::LOCAL_SLOTS;
 use super::element::{Element, Key, Value};
 use super::names::{AffinityId, Chain, Map, Stickiness};
 use super::numbers::{Number, Numbers};
+use super::slots::{Shares, Slots};
+use crate::netlink::model::Expr;
 use crate::objects::{Family, Protocol};
 use crate::plan::{
     Endpoint, Frontend, FrontendAddress, Masquerade, PoolKind, PortId, PortName, PortPlan, Verdict, assign,
 };
 
-/// Reads Service ports out of all elements of one family. `timeouts` are the seconds that the rules of affinity
-/// chains name.
-pub fn ports(family: Family, elements: &[Element], timeouts: &BTreeMap<AffinityId, u32>) -> Vec<PortPlan> {
-    let index = Index::new(elements);
-    let mut ports: BTreeMap<&PortName, PortPlan> = BTreeMap::new();
-    for (place, name) in &index.frontends {
-        let Some(&verdicts) = index.verdicts.get(place) else { continue };
-        let port = ports.entry(name).or_insert_with(|| PortPlan {
-            id: PortId { name: (*name).clone(), family },
-            protocol: place.protocol(),
-            frontends: Vec::new(),
-            cluster: Vec::new(),
-            local: Vec::new(),
-            affinity: None,
-            counted: false,
-        });
-        if port.protocol != place.protocol() {
-            continue;
-        }
-        port.frontends.push(index.frontend(*place, verdicts));
-        port.counted |= index.counted.contains(place);
-        match verdicts.service {
-            Some(Value::Goto(Chain::Sticky(id, _))) if id == AffinityId::new(name, port.protocol) => {
-                port.affinity = timeouts.get(&id).copied();
-                index.members(id, port);
+/// What the rules of chains of Service ports with session affinity say.
+#[derive(Debug, Default)]
+pub struct AffinityFound(BTreeMap<AffinityId, OneAffinity>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct OneAffinity {
+    /// After how many seconds a client is forgotten.
+    seconds: Option<u32>,
+    /// How many slots of each pool are drawn from.
+    cluster: Option<u32>,
+    local: Option<u32>,
+}
+
+impl AffinityFound {
+    /// Takes in a rule.
+    pub fn rule(&mut self, chain: Chain, exprs: &[Expr]) {
+        let Chain::Sticky(id, how) = chain else { return };
+        let found = self.0.entry(id).or_default();
+        for expr in exprs {
+            match (how, expr) {
+                (_, Expr::Dynset { timeout_ms: Some(ms), .. }) => found.seconds = u32::try_from(ms / 1000).ok(),
+                (Stickiness::Draw(PoolKind::Cluster), Expr::Numgen { modulus, .. }) => found.cluster = Some(*modulus),
+                (Stickiness::Draw(PoolKind::Local), Expr::Numgen { modulus, .. }) => found.local = Some(*modulus),
+                _ => {}
             }
-            _ => index.pools(*place, port),
         }
     }
-    ports.into_values().collect()
+
+    fn of(&self, id: AffinityId) -> OneAffinity {
+        self.0.get(&id).copied().unwrap_or_default()
+    }
+}
+
+/// A Service port as it was read.
+#[derive(Debug)]
+pub struct Decoded {
+    /// Its plan. Where a slot has lost its endpoint, another one stands in its place a second time.
+    pub plan: PortPlan,
+    /// How often the endpoints of the cluster's pool are drawn, where slots have lost theirs.
+    pub cluster: Option<Shares>,
+    /// The same of the local pool.
+    pub local: Option<Shares>,
+}
+
+/// Reads Service ports out of all elements of one family.
+pub fn ports(family: Family, elements: &[Element], affinity: &AffinityFound) -> Vec<PortPlan> {
+    decoded(family, elements, affinity).into_iter().map(|decoded| decoded.plan).collect()
+}
+
+/// The same, with how often endpoints are drawn.
+pub fn decoded(family: Family, elements: &[Element], affinity: &AffinityFound) -> Vec<Decoded> {
+    let index = Index::new(elements);
+    let mut ports: BTreeMap<&PortName, Port> = BTreeMap::new();
+    for (place, name) in &index.frontends {
+        let Some(&verdicts) = index.verdicts.get(place) else { continue };
+        let Port { plan, slots } = ports.entry(name).or_insert_with(|| Port::new(name, family, place.protocol()));
+        if plan.protocol != place.protocol() {
+            continue;
+        }
+        plan.frontends.push(index.frontend(*place, verdicts));
+        plan.counted |= index.counted.contains(place);
+        match verdicts.service {
+            Some(Value::Goto(Chain::Sticky(id, _))) if id == AffinityId::new(name, plan.protocol) => {
+                plan.affinity = affinity.of(id).seconds;
+                index.members(id, affinity.of(id), slots);
+            }
+            _ => index.slots(*place, verdicts, slots),
+        }
+    }
+    ports.into_values().map(|port| index.finish(port)).collect()
+}
+
+/// Whether an endpoint stands in the place of one that was lost; then the plan of those that are left.
+pub fn without_gaps(port: &PortPlan) -> Option<PortPlan> {
+    let [cluster, local] = [&port.cluster, &port.local].map(|pool| assign(&[], pool.iter().copied()));
+    let is_whole = cluster.len() == port.cluster.len() && local.len() == port.local.len();
+    (!is_whole).then(|| PortPlan { cluster, local, ..port.clone() })
 }
 
 /// The numbers of endpoints, by Service port. New ones come after `last`.
@@ -62,6 +111,28 @@ pub fn numbers(elements: &[Element], last: u32) -> BTreeMap<AffinityId, Numbers>
         }
     }
     numbers
+}
+
+/// A Service port while it is read.
+struct Port {
+    plan: PortPlan,
+    /// Those of the cluster's pool, and of the local one.
+    slots: [Slots; 2],
+}
+
+impl Port {
+    fn new(name: &PortName, family: Family, protocol: Protocol) -> Port {
+        let plan = PortPlan {
+            id: PortId { name: name.clone(), family },
+            protocol,
+            frontends: Vec::new(),
+            cluster: Vec::new(),
+            local: Vec::new(),
+            affinity: None,
+            counted: false,
+        };
+        Port { plan, slots: Default::default() }
+    }
 }
 
 /// A frontend without its role.
@@ -93,7 +164,25 @@ impl Place {
 #[derive(Clone, Copy, Debug, Default)]
 struct Verdicts {
     service: Option<Value>,
+    short_circuit: Option<Value>,
     none: Option<Value>,
+}
+
+impl Verdicts {
+    /// How many slots of each pool are drawn from.
+    fn drawn(self) -> [Option<u32>; 2] {
+        let drawn = |value: Option<Value>| match value {
+            Some(Value::Goto(Chain::Cluster(pool, n) | Chain::Pick(_, pool, n))) => Some((pool, n)),
+            Some(Value::Goto(Chain::External(_, n))) => Some((PoolKind::Cluster, n)),
+            Some(Value::Goto(Chain::Local(_, n))) => Some((PoolKind::Local, n)),
+            _ => None,
+        };
+        let mut found = [None, None];
+        for (pool, n) in [self.service, self.short_circuit].into_iter().filter_map(drawn) {
+            found[usize::from(pool == PoolKind::Local)].get_or_insert(n);
+        }
+        found
+    }
 }
 
 struct Index<'a> {
@@ -165,6 +254,7 @@ impl<'a> Index<'a> {
         match element.map {
             Map::Services | Map::NodePorts => verdicts.service = Some(value),
             Map::NoEndpoints | Map::NodePortNoEndpoints => verdicts.none = Some(value),
+            Map::ShortCircuit | Map::NodePortShortCircuit => verdicts.short_circuit = Some(value),
             Map::Firewalled => drop(self.firewalled.insert(place)),
             Map::Connections | Map::NodePortConnections => drop(self.counted.insert(place)),
             _ => return,
@@ -206,37 +296,36 @@ impl<'a> Index<'a> {
         Frontend { address, pool, short_circuit, masquerade, no_endpoints, sources }
     }
 
-    /// Gives a port with session affinity the pools that its own maps hold.
-    fn members(&self, id: AffinityId, port: &mut PortPlan) {
-        let pool = |kind: PoolKind| {
-            let numbers = self.numbers.get(&(id, kind)).into_iter().flat_map(BTreeMap::values);
-            let places = numbers.filter_map(|number| self.members.get(&(id, kind, *number)));
-            assign(
-                &[],
-                places.map(|&(ip, port)| Endpoint {
-                    ip,
-                    port,
-                    local: kind == PoolKind::Local || self.local.contains(&ip),
-                }),
-            )
-        };
-        port.cluster = pool(PoolKind::Cluster);
-        port.local = pool(PoolKind::Local);
+    /// Notes what the maps of a port with session affinity hold.
+    fn members(&self, id: AffinityId, affinity: OneAffinity, slots: &mut [Slots; 2]) {
+        let pools = [(PoolKind::Cluster, affinity.cluster), (PoolKind::Local, affinity.local)];
+        for ((pool, drawn), slots) in pools.into_iter().zip(slots) {
+            let Some(numbers) = self.numbers.get(&(id, pool)).filter(|_| slots.is_empty()) else { continue };
+            let endpoint = |(slot, number): (&u32, &Number)| Some((*slot, *self.members.get(&(id, pool, *number))?));
+            let there: BTreeMap<u32, (IpAddr, u16)> = numbers.iter().filter_map(endpoint).collect();
+            slots.of_affinity(drawn.unwrap_or(there.len() as u32), there);
+        }
     }
 
-    /// Gives the port the pools that this frontend shows and that no other has shown yet.
-    fn pools(&self, place: Place, port: &mut PortPlan) {
-        let Some(slots) = self.slots.get(&place) else { return };
-        let pool = |from: u32, to: u32, here: bool| {
-            let endpoint = |&(ip, port): &(IpAddr, u16)| Endpoint { ip, port, local: here || self.local.contains(&ip) };
-            assign(&[], slots.range(from..to).map(|(_, place)| endpoint(place)))
+    /// Notes what a frontend draws from.
+    fn slots(&self, place: Place, verdicts: Verdicts, slots: &mut [Slots; 2]) {
+        let Some(there) = self.slots.get(&place) else { return };
+        for ((first, drawn), slots) in [0, LOCAL_SLOTS].into_iter().zip(verdicts.drawn()).zip(slots) {
+            let Some(drawn) = drawn else { continue };
+            let of_pool = there.range(first..first.saturating_add(LOCAL_SLOTS));
+            slots.of_frontend(drawn, of_pool.map(|(slot, endpoint)| (slot - first, *endpoint)).collect());
+        }
+    }
+
+    fn finish(&self, port: Port) -> Decoded {
+        let Port { mut plan, slots } = port;
+        let [(cluster, of_cluster), (local, of_local)] = slots.map(|slots| slots.endpoints());
+        let pool = |endpoints: Vec<(IpAddr, u16)>, here: bool| {
+            let endpoint = |(ip, port)| Endpoint { ip, port, local: here || self.local.contains(&ip) };
+            endpoints.into_iter().map(endpoint).collect()
         };
-        if port.cluster.is_empty() {
-            port.cluster = pool(0, LOCAL_SLOTS, false);
-        }
-        if port.local.is_empty() {
-            port.local = pool(LOCAL_SLOTS, u32::MAX, true);
-        }
+        (plan.cluster, plan.local) = (pool(cluster, false), pool(local, true));
+        Decoded { plan, cluster: of_cluster, local: of_local }
     }
 }
 

@@ -65,8 +65,13 @@ pub fn of(preview: &Preview, after: &State) -> Vec<Difference> {
             let text = typed_element(map, family, element).map(|typed| typed.to_string());
             let change = elements.entry((set.family, map, element.key.to_vec())).or_default();
             change.owner = owner::of_element(state, family, map, element).map(|name| name.to_string());
-            let side = if added { &mut change.new } else { &mut change.old };
-            *side = Some(text.unwrap_or_else(|| format!("{:02x?}", element.key)));
+            let text = text.unwrap_or_else(|| format!("{:02x?}", element.key));
+            match added {
+                true => change.new = Some(text),
+                // what repairs add, the change may take away again
+                false if change.new.take().is_none() => drop(change.old.get_or_insert(text)),
+                false => {}
+            }
         }
     }
     differences.extend(elements.into_iter().filter_map(|((family, map, _), change)| change.difference(family, map)));

@@ -168,6 +168,19 @@ impl Key {
         (key, None)
     }
 
+    /// The slot that it names.
+    pub fn slot(self) -> Option<u32> {
+        match self {
+            Key::FrontendSlot(.., slot) | Key::NodePortSlot(.., slot) | Key::Slot(slot) => Some(slot),
+            Key::Frontend(..)
+            | Key::NodePort(..)
+            | Key::Number(_)
+            | Key::Address(_)
+            | Key::Pair(_)
+            | Key::Source(..) => None,
+        }
+    }
+
     /// Reads the bytes of a key of one of the maps that svcmap fills; none if they are no such key.
     pub fn from_bytes(map: Map, family: Family, key: &[u8], key_end: Option<&[u8]>) -> Option<Key> {
         let mut parts = Parts { family, rest: key };

@@ -1,5 +1,7 @@
 //! A Service port's plan as elements of the maps.
 
+use hashbrown::HashSet;
+
 use super::chains::{AffinityRules, LOCAL_SLOTS};
 use super::element::{Element, Key, Shared, Value};
 use super::names::{AffinityId, Chain, Map, PerMap, Side, Stickiness};
@@ -181,9 +183,13 @@ impl Lowering<'_> {
         let port = self.port;
         for pool in [PoolKind::Cluster, PoolKind::Local] {
             let numbered = port.pool(pool).iter().filter_map(|e| Some((e, numbers.of(e.ip, e.port)?)));
+            let mut pushed = HashSet::new();
             for (slot, (endpoint, number)) in (0..).zip(numbered) {
                 self.push(Map::Slots(id, pool), Key::Slot(slot), Value::Number(number));
-                self.push(Map::Members(id, pool), Key::Number(number), Value::Endpoint(endpoint.ip, endpoint.port));
+                // as it was found, a pool may have an endpoint twice
+                if pushed.insert(number) {
+                    self.push(Map::Members(id, pool), Key::Number(number), Value::Endpoint(endpoint.ip, endpoint.port));
+                }
             }
         }
     }

@@ -27,6 +27,7 @@ pub mod rule;
 mod schedule;
 mod send;
 pub mod shapes;
+pub mod slots;
 pub mod state;
 pub mod text;
 pub mod transaction;

@@ -6,6 +6,7 @@ use std::ops::AddAssign;
 use std::time::Duration;
 
 use super::cut::Limits;
+use super::decode;
 use super::names::Map;
 use super::owner;
 use super::read::{self, Reading};
@@ -284,10 +285,11 @@ impl Programmer {
             if keeps_any { ports.iter().flat_map(PortPlan::claims).collect() } else { HashSet::new() };
         let is_kept = |port: &PortPlan| self.rest == Rest::Keep || self.kept.contains(&port.id);
         let stays = |port: &PortPlan| is_kept(port) && port.claims().all(|claim| !claimed.contains(&claim));
-        let mut removed = Vec::new();
+        let (mut removed, mut closed) = (Vec::new(), Vec::new());
         for port in self.state.ports() {
             let is_wanted = wanted.contains(&port.id);
             if !is_wanted && stays(port) {
+                closed.extend(decode::without_gaps(port));
                 continue;
             }
             if port.protocol == Protocol::Udp {
@@ -305,6 +307,7 @@ impl Programmer {
         }
         // what is as it should be must not count where a change is cut into parts
         ports.retain_mut(|port| self.state.differs(port));
+        ports.extend(closed);
         Ok((repairs, PlanChange { node: Some(node), changed: ports, removed }))
     }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hashbrown::HashMap;
 
 use super::chains::{self, Chains};
+use super::decode::AffinityFound;
 use super::element::{Element, Key, Value};
 use super::fill::Fill;
 use super::names::{AffinityId, Chain, Map, TABLE};
@@ -158,7 +159,7 @@ impl Found {
     /// Has the table made again, in the transaction of the next change, with the Service ports that can be told from its
     /// elements. What its affinity maps hold is carried over.
     fn give_up(self, state: &mut State) {
-        let ports = decode::ports(self.family, &self.elements, &self.timeouts());
+        let ports = decode::ports(self.family, &self.elements, &self.affinity());
         take_numbers(self.family, &self.elements, &ports, state);
         let mut tables = Tables { exists: true, ..Tables::default() };
         for set in &self.sets {
@@ -184,18 +185,13 @@ impl Found {
         self.rules.get(&chain.name()).map_or(&[], Vec::as_slice)
     }
 
-    /// The seconds that the rules of affinity chains name.
-    fn timeouts(&self) -> BTreeMap<AffinityId, u32> {
-        let mut timeouts = BTreeMap::new();
+    /// What the rules of affinity chains say.
+    fn affinity(&self) -> AffinityFound {
+        let mut affinity = AffinityFound::default();
         for chain in self.chains.iter().filter_map(|chain| chain.name.parse().ok()) {
-            let Some(id) = decode::affinity_id(chain) else { continue };
-            let seconds = self.rules_of(chain).iter().flatten().find_map(|expr| match expr {
-                Expr::Dynset { timeout_ms: Some(ms), .. } => u32::try_from(ms / 1000).ok(),
-                _ => None,
-            });
-            timeouts.extend(seconds.map(|seconds| (id, seconds)));
+            self.rules_of(chain).iter().for_each(|rule| affinity.rule(chain, rule));
         }
-        timeouts
+        affinity
     }
 }
 
@@ -221,7 +217,7 @@ impl Structure {
         for (map, elements) in found.alien.drain(..) {
             draft.op(Op::DeleteElements { set: set_ref(family, map), elements });
         }
-        let ports = decode::ports(family, &elements, &found.timeouts());
+        let ports = decode::ports(family, &elements, &found.affinity());
         take_numbers(family, &elements, &ports, state);
         let mut tables = Tables { exists: true, ..Tables::default() };
         tables.chains = self.chains.iter().map(|chain| (*chain, 0)).collect();

@@ -53,6 +53,45 @@ fn damage_of_svcmaps_own_table_is_found() {
     }
 }
 
+/// How many slots are drawn from the rules say: what was lost and what stands behind is named alone, and endpoints have the
+/// shares that they really get.
+#[test]
+fn lost_and_foreign_slots_are_named_alone() {
+    let world = of_manifests(&Path::new(RULESETS).join("services.yaml"));
+    let whole = script(&world);
+    let frontends = ["10.96.1.5 . tcp . 80", "203.0.113.5 . tcp . 80", "tcp . 30080"];
+    let lost = |whole: &str, frontend: &str, slot: usize| {
+        let at =
+            whole.find(&format!("{frontend} . {slot} : 10.")).unwrap_or_else(|| panic!("{frontend} . {slot}: {whole}"));
+        let end = at + whole[at..].find([',', '}']).unwrap();
+        format!("{}{}", &whole[..at], whole[end..].trim_start_matches(','))
+    };
+    let said = |text: &str| {
+        let reading = readers::read(text).unwrap();
+        let web = reading.ports.values().find(|port| port.id.name.as_str() == "default/web:http").unwrap();
+        let shares = web.cluster.iter().map(|one| format!("{} {:.3}", one.ip, one.share)).collect::<Vec<_>>();
+        (everything(&reading, &wanted(&world)), shares.join(", "))
+    };
+    let missing = |frontend: &str, what: &str| {
+        let map = if frontend.starts_with("tcp") { "nodeport-endpoints" } else { "endpoints" };
+        format!("Missing: missing: default/web:http: ip svcmap: is missing: {map} {{ {frontend} . 1{what} }}\n")
+    };
+    let uneven = "Uneven: uneven: default/web:http: 10.244.1.2:8080 66.7 %, but 10.244.2.3:8080 33.3 %";
+    let told = "default/web:http + endpoint 10.244.2.2:8080\n";
+    let shares = "10.244.1.2 0.667, 10.244.2.3 0.333";
+    // another frontend still says which one it was
+    let one = missing(frontends[1], " : 10.244.2.2 . 8080");
+    assert_eq!(said(&lost(&whole, frontends[1], 1)), (format!("{told}{one}{uneven}"), shares.into()));
+    let all = frontends.iter().fold(whole.clone(), |text, frontend| lost(&text, frontend, 1));
+    let of_all = frontends.map(|frontend| missing(frontend, "")).concat();
+    assert_eq!(said(&all), (format!("{told}{of_all}{uneven}"), shares.into()));
+    let strange = "10.96.1.5 . tcp . 80 . 3 : 10.9.9.9 . 9";
+    let foreign = whole.replacen("10.96.1.5 . tcp . 80 . 1 :", &format!("{strange}, 10.96.1.5 . tcp . 80 . 1 :"), 1);
+    let (found, shares) = said(&foreign);
+    assert_eq!(found, format!("Stale: stale: ip svcmap: belongs to no frontend: endpoints {{ {strange} }}"));
+    assert_eq!(shares, "10.244.1.2 0.333, 10.244.2.2 0.333, 10.244.2.3 0.333");
+}
+
 /// Rules of others that end or divert connections are found, whichever table they are in; and two proxies are one too many.
 #[test]
 fn what_others_do_to_services_is_found() {

@@ -2,10 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use super::common::cases::{NodeSettings, Stack};
+use super::common::damages::OBJECTS;
+use super::common::world::World;
 use super::support::{apply, assert_same, config, listing, nft, plan, rich_cluster, sorted_listing};
 use svcmap::netlink::CodecKind;
 use svcmap::nftables::differences::{self, Difference};
+use svcmap::nftables::names::AffinityId;
 use svcmap::nftables::program::{Programmer, Rest};
+use svcmap::objects::Protocol;
 use svcmap::plan::PortPlan;
 use svcmap::source::generate::{self, Options};
 
@@ -185,6 +190,67 @@ netns_test! {
             assert_eq!(told, expected, "{damage}");
             programmer = apply(whole.clone());
         }
+    }
+}
+
+netns_test! {
+    /// How many slots are drawn from the rules say, and not what is in them: nothing else differs.
+    fn a_slot_that_is_lost_or_foreign_is_one_difference() {
+        let world = World::with(&OBJECTS, Stack::V4, NodeSettings::default().config(Stack::V4));
+        let whole = (world.state.node().clone(), world.state.ports().cloned().collect::<Vec<_>>());
+        let of = |name: &str| whole.1.iter().find(|port| port.id.name.as_str() == name).unwrap_or_else(|| panic!("{name}"));
+        let endpoint = |name: &str, slot: usize| format!("{} . {}", of(name).cluster[slot].ip, of(name).cluster[slot].port);
+        let sticky = AffinityId::new(&of("ns/sticky").id.name, Protocol::Tcp);
+        apply(whole.clone());
+        let intact = sorted_listing();
+        let second = endpoint("ns/svc", 1);
+        let key = "172.30.0.41 . tcp . 80";
+        let frontends =
+            [("endpoints", key), ("endpoints", "5.6.7.8 . tcp . 80"), ("nodeport-endpoints", "tcp . 3001")];
+        let delete = |(map, key): (&str, &str), slot| format!("delete element ip svcmap {map} {{ {key} . {slot} }}\n");
+        let is_back = |(map, key): (&str, &str)| format!("+ ip {map} {{ {key} . 1 : {second} }}");
+        let numbered = nft(&["list", "map", "ip", "svcmap", &format!("slots-cluster-{sticky}")], "");
+        let number = numbered.split("1 : ").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap().to_owned();
+        for (damage, mut expected) in [
+            (delete(frontends[0], 1), vec![is_back(frontends[0])]),
+            (frontends.map(|frontend| delete(frontend, 1)).concat(), frontends.map(is_back).to_vec()),
+            (
+                delete(frontends[0], 0),
+                vec![format!("+ ip endpoints {{ {key} . 0 : {} }}", endpoint("ns/svc", 0))],
+            ),
+            (
+                format!("add element ip svcmap endpoints {{ {key} . 3 : 10.9.9.9 . 9 }}"),
+                vec![format!("- ip endpoints {{ {key} . 3 : 10.9.9.9 . 9 }}")],
+            ),
+            (
+                format!("delete element ip svcmap slots-cluster-{sticky} {{ 1 }}"),
+                vec![format!("+ ip slots-cluster-{sticky} {{ 1 : {number} }}")],
+            ),
+            (
+                format!("add element ip svcmap slots-cluster-{sticky} {{ 2 : 7300:1 }}"),
+                vec![format!("- ip slots-cluster-{sticky} {{ 2 : 7300:1 }}")],
+            ),
+        ] {
+            nft(&["-f", "-"], &damage);
+            let mut programmer = Programmer::open(CodecKind::Native).unwrap();
+            let preview = programmer.preview(whole.0.clone(), whole.1.clone()).unwrap();
+            let differences = differences::of(&preview, programmer.state());
+            let mut told: Vec<String> =
+                differences.iter().map(|found| format!("{} {} {}", found.sign, found.family, found.what)).collect();
+            told.sort();
+            expected.sort();
+            assert_eq!(told, expected, "{damage}");
+            apply(whole.clone());
+            assert_same(&intact, &sorted_listing(), &damage);
+        }
+        // what a Service that is kept has lost nobody knows: the others are drawn alike
+        nft(&["-f", "-"], &frontends.map(|frontend| delete(frontend, 1)).concat());
+        let mut programmer = Programmer::open(CodecKind::Native).unwrap();
+        programmer.set_rest(Rest::Keep);
+        programmer.replace(whole.0.clone(), Vec::new()).unwrap();
+        let port = programmer.state().ports().find(|port| port.id.name.as_str() == "ns/svc").unwrap();
+        assert_eq!(port.cluster.len(), 2);
+        assert!(sorted_listing().contains(&format!("{key} comment \"ns/svc\" : goto cluster-2")), "{}", sorted_listing());
     }
 }
 

@@ -1,14 +1,15 @@
 //! svcmap's own tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
 
 use super::super::findings::{Finding, Kind};
-use super::super::ports::{Port, Who};
+use super::super::ports::{Drawn, Port, Who};
 use super::{Layout, Reading, rule};
 use crate::amounts::counted;
 use crate::netlink::model::Expr;
-use crate::nftables::chains::{self, AffinityRules, Chains};
-use crate::nftables::decode;
+use crate::nftables::chains::{self, AffinityRules, Chains, LOCAL_SLOTS};
+use crate::nftables::decode::{self, AffinityFound, Decoded};
 use crate::nftables::element::Element;
 use crate::nftables::lower;
 use crate::nftables::names::{AffinityId, Chain, Map, TABLE};
@@ -17,7 +18,7 @@ use crate::nftables::ranges::{self, RANGE_SETS};
 use crate::nftables::read::typed_element;
 use crate::nftables::rule::nf_family;
 use crate::objects::Family;
-use crate::plan::NodePlan;
+use crate::plan::{NodePlan, PortName, PortPlan};
 use crate::trace::{Ruleset, TableRules};
 
 /// Reads the tables, if they are there.
@@ -51,11 +52,12 @@ struct Own<'a> {
 impl Own<'_> {
     fn read(&self, reading: &mut Reading) {
         let elements = self.elements(reading);
-        let ports = decode::ports(self.family, &elements, &self.timeouts());
+        let decoded = decode::decoded(self.family, &elements, &self.affinity());
+        let off_cluster = self.off_cluster();
+        reading.add(Layout::Svcmap, decoded.iter().map(|decoded| port(off_cluster, decoded)));
+        let ports: Vec<PortPlan> = decoded.into_iter().map(|decoded| decoded.plan).collect();
         self.check_elements(elements, &ports, reading);
         self.check_chains(reading);
-        let off_cluster = self.off_cluster();
-        reading.add(Layout::Svcmap, ports.iter().map(|port| Port::of_masqueraded(off_cluster, port)));
     }
 
     /// The elements that are Service ports' or could be.
@@ -81,7 +83,7 @@ impl Own<'_> {
 
     fn check_against(&self, node: &NodePlan, reading: &mut Reading) {
         let elements = self.elements(&mut Reading::default());
-        let ports = decode::ports(self.family, &elements, &self.timeouts());
+        let ports = decode::ports(self.family, &elements, &self.affinity());
         let affinity: BTreeMap<AffinityId, AffinityRules> = ports.iter().filter_map(lower::affinity).collect();
         let writer = Chains { family: self.family, node };
         for (name, found) in &self.table.chains {
@@ -128,18 +130,15 @@ impl Own<'_> {
         reading.findings.push(Finding { kind, service: None, what });
     }
 
-    /// The seconds that the rules of affinity chains name.
-    fn timeouts(&self) -> BTreeMap<AffinityId, u32> {
-        let mut timeouts = BTreeMap::new();
+    /// What the rules of affinity chains say.
+    fn affinity(&self) -> AffinityFound {
+        let mut affinity = AffinityFound::default();
         for (name, chain) in &self.table.chains {
-            let Some(id) = name.parse::<Chain>().ok().and_then(decode::affinity_id) else { continue };
-            let seconds = chain.rules.iter().flat_map(|rule| &rule.exprs).find_map(|expr| match expr {
-                Expr::Dynset { timeout_ms: Some(ms), .. } => u32::try_from(ms / 1000).ok(),
-                _ => None,
-            });
-            timeouts.extend(seconds.map(|seconds| (id, seconds)));
+            if let Ok(name) = name.parse() {
+                chain.rules.iter().for_each(|rule| affinity.rule(name, &rule.exprs));
+            }
         }
-        timeouts
+        affinity
     }
 
     /// Whose source address chains for ClusterIPs replace: all such chains do the same.
@@ -160,7 +159,7 @@ impl Own<'_> {
     }
 
     /// Elements that follow from no Service port, and those that are missing for one.
-    fn check_elements(&self, elements: Vec<Element>, ports: &[crate::plan::PortPlan], reading: &mut Reading) {
+    fn check_elements(&self, elements: Vec<Element>, ports: &[PortPlan], reading: &mut Reading) {
         let numbers = decode::numbers(&elements, 0);
         let none = Numbers::default();
         let numbers_of = |port| lower::affinity(port).and_then(|(id, _)| numbers.get(&id)).unwrap_or(&none);
@@ -174,9 +173,16 @@ impl Own<'_> {
         }
         expected.extend(shared.into_iter().map(Element::from));
         let (excess, missing) = crate::nftables::state::difference(elements, expected);
+        let gaps: HashSet<(&PortName, u32)> = ports.iter().flat_map(gaps).collect();
+        let is_gap = |element: &Element| match (&element.owner, element.key.slot()) {
+            (Some(owner), Some(slot)) => gaps.contains(&(owner, slot)),
+            _ => false,
+        };
         let mut say = |kind, verb: &str, element: &Element| {
             let (family, map) = (nf_family(self.family).name(), element.map);
-            let what = format!("{family} {TABLE}: {verb} {map} {{ {element} }}");
+            let is_known = kind != Kind::Missing || !is_gap(element);
+            let element_text = if is_known { element.to_string() } else { element.key.to_string() };
+            let what = format!("{family} {TABLE}: {verb} {map} {{ {element_text} }}");
             let service = element.owner.as_ref().map(|owner| owner.as_str().to_owned());
             reading.findings.push(Finding { kind, service, what });
         };
@@ -204,6 +210,30 @@ impl Own<'_> {
             self.find(reading, Kind::Damaged, "the table is dormant: no packet meets it".into());
         }
     }
+}
+
+/// The slots in which the same endpoint stands more than once: what stood there before is not known.
+fn gaps(port: &PortPlan) -> impl Iterator<Item = (&PortName, u32)> {
+    let without_affinity = u32::from(port.affinity.is_none());
+    let pools = [(0, &port.cluster), (without_affinity * LOCAL_SLOTS, &port.local)];
+    pools.into_iter().flat_map(move |(first, pool)| {
+        let mut times: HashMap<(IpAddr, u16), usize> = HashMap::new();
+        pool.iter().for_each(|endpoint| *times.entry((endpoint.ip, endpoint.port)).or_default() += 1);
+        let again = (first..).zip(pool).filter(move |(_, endpoint)| times[&(endpoint.ip, endpoint.port)] > 1);
+        again.map(|(slot, _)| (&port.id.name, slot))
+    })
+}
+
+/// A Service port with the shares that it really draws.
+fn port(off_cluster: Who, decoded: &Decoded) -> Port {
+    let mut port = Port::of_masqueraded(off_cluster, &decoded.plan);
+    for (pool, shares) in [(&mut port.cluster, &decoded.cluster), (&mut port.local, &decoded.local)] {
+        if let Some(shares) = shares.as_ref().filter(|_| !pool.is_empty()) {
+            let drawn = |(&(ip, port), &share): (&(IpAddr, u16), &f64)| Drawn { ip, port, share };
+            *pool = shares.iter().map(drawn).collect();
+        }
+    }
+    port
 }
 
 fn name_is_cluster(name: &str) -> bool {
