@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::ports::{Drawn, Port};
 use super::readers::{Layout, Reading, rule};
+use super::xtables;
 use crate::explain::{Client, Surroundings};
 use crate::netlink::model::set_flags;
 use crate::netlink::model::{Expr, Verdict};
@@ -94,6 +95,7 @@ pub fn findings(reading: &Reading, surroundings: &Surroundings) -> Vec<Finding> 
         nearly_full(ruleset, &mut findings);
         diverted(reading, ruleset, surroundings, &mut findings);
     }
+    findings.extend(xtables::check(reading, surroundings));
     findings.sort();
     findings.dedup();
     findings
@@ -198,7 +200,8 @@ fn diverted(reading: &Reading, ruleset: &Ruleset, surroundings: &Surroundings, f
     }
 }
 
-/// Whether packets can be followed through the proxy's rules: of iptables and IPVS too little is known for that.
+/// Whether packets can be followed through the proxy's rules among those of nftables: those of iptables and IPVS are followed
+/// by themselves.
 fn can_be_followed(reading: &Reading) -> bool {
     reading.layouts.iter().all(|layout| matches!(layout, Layout::Svcmap | Layout::KubeProxyNftables))
 }
@@ -207,9 +210,7 @@ fn can_be_followed(reading: &Reading) -> bool {
 pub fn limits(reading: &Reading) -> Vec<String> {
     let mut limits = Vec::new();
     if !can_be_followed(reading) {
-        limits.push(
-            "rules of others that drop or divert connections (of iptables and IPVS only the proxy's are read)".into(),
-        );
+        limits.extend(xtables::limits(reading));
     } else if reading.ports.len() > TRACED {
         let ports = reading.ports.len();
         limits.push(format!(

@@ -10,6 +10,7 @@ pub mod live;
 pub mod ports;
 pub mod readers;
 pub mod write;
+pub mod xtables;
 
 pub use compare::{Difference, compare};
 pub use findings::{Finding, Kind};

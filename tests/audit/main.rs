@@ -5,6 +5,8 @@
 mod common;
 mod command;
 mod damage;
+mod iptables;
+mod ipvs;
 mod live;
 mod peers;
 mod round_trip;
@@ -131,6 +133,19 @@ fn of_samples() -> BTreeMap<PortId, Port> {
     world.sync(loaded.snapshot);
     let wanted = wanted(&world);
     assert_eq!(wanted.len(), 6);
+    wanted
+}
+
+/// What the objects mean that the real kube-proxy was given, but for the Service of the API server itself.
+fn of_cluster() -> BTreeMap<PortId, Port> {
+    let mut world = World::new(ProxyConfig {
+        node_name: "n1".into(),
+        cluster_cidrs: ["10.244.0.0/16", "fd00:10:244::/48"].map(|net| net.parse().unwrap()).to_vec(),
+        ..ProxyConfig::default()
+    });
+    world.sync(load(&[Path::new(RULESETS).join("cluster.yaml")]).unwrap().snapshot);
+    let wanted = wanted(&world);
+    assert_eq!(wanted.len(), 16);
     wanted
 }
 

@@ -1,14 +1,9 @@
 //! kube-proxy's rulesets, in the layout of each generation and mode, say the same Services.
 
-use std::path::Path;
-
 use svcmap::audit::compare;
 use svcmap::audit::readers::{self, Layout};
-use svcmap::config::ProxyConfig;
-use svcmap::source::load;
 
-use crate::common::world::World;
-use crate::{RULESETS, check, everything, of_samples, program, sample, wanted};
+use crate::{check, everything, of_cluster, of_samples, program, sample};
 
 pub const NFTABLES: [&str; 4] =
     ["kube-proxy-1.29.nft", "kube-proxy-1.34.nft", "kube-proxy-1.36.nft", "kube-proxy-1.37.nft"];
@@ -70,14 +65,7 @@ fn the_proposed_shared_map_says_the_same_services() {
 /// beside them says how they are made again; `tests/cluster_run` compares what it programs now.
 #[test]
 fn listings_of_the_real_kube_proxy_say_the_services_of_its_cluster() {
-    let mut world = World::new(ProxyConfig {
-        node_name: "n1".into(),
-        cluster_cidrs: ["10.244.0.0/16", "fd00:10:244::/48"].map(|net| net.parse().unwrap()).to_vec(),
-        ..ProxyConfig::default()
-    });
-    world.sync(load(&[Path::new(RULESETS).join("cluster.yaml")]).unwrap().snapshot);
-    let wanted = wanted(&world);
-    assert_eq!(wanted.len(), 16);
+    let wanted = of_cluster();
     let mut wrong = String::new();
     for (name, layout) in [
         ("kube-proxy-real.nft", Layout::KubeProxyNftables),

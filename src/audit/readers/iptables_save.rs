@@ -9,51 +9,28 @@ use ipnet::IpNet;
 use super::super::compare::NAMELESS;
 use super::super::findings::{Finding, Kind};
 use super::super::ports::{Drawn, Frontend, Port, Who};
-use super::iptables_rule::{Recent, Rule};
+use super::super::xtables::matches::Recent;
+use super::super::xtables::{Rule, Table, Tables};
 use super::{Layout, Reading, port_name};
 use crate::ipvs::names::CHAINS;
-use crate::objects::{Family, FamilyOf, Protocol};
+use crate::objects::{Family, Protocol};
 use crate::plan::{FrontendAddress, PoolKind, PortId, PortName, Verdict};
-
-/// Chains of kube-proxy in one table of one family.
-#[derive(Debug, Default)]
-struct Table {
-    chains: BTreeMap<String, Vec<Rule>>,
-}
 
 /// Reads all tables that a text has.
 pub fn read(text: &str, reading: &mut Reading) {
-    let mut tables: BTreeMap<(Family, String), Table> = BTreeMap::new();
-    let (mut family, mut table) = (None, String::new());
-    let mut ports = BTreeMap::new();
-    for (at, line) in text.lines().enumerate() {
-        let line = without_counters(line.trim());
-        if let Some(comment) = line.strip_prefix('#') {
-            family = told_family(comment).or(family);
-        } else if let Some(name) = line.strip_prefix('*') {
-            name.clone_into(&mut table);
-            // without a heading, the first address of the table tells
-            family = family.or_else(|| first_address(text.lines().skip(at)));
-        } else if let Some(chain) = line.strip_prefix(':').and_then(|rest| rest.split_whitespace().next()) {
-            let place = tables.entry((family.unwrap_or(Family::V4), table.clone())).or_default();
-            place.chains.entry(chain.to_owned()).or_default();
-        } else if line.starts_with("-A ") && !super::ipvs::is_line(line) {
-            match Rule::parse(line, at + 1) {
-                Some((chain, rule)) => {
-                    let place = tables.entry((family.unwrap_or(Family::V4), table.clone())).or_default();
-                    place.chains.entry(chain).or_default().push(rule);
-                }
-                None => not_understood(at + 1, line, reading),
-            }
-        }
-    }
+    let (tables, notes) = Tables::read(text, super::ipvs::is_other);
+    reading.findings.extend(notes.into_iter().map(|(line, kind, what)| {
+        let what = format!("line {line}: {what}");
+        Finding { kind, service: None, what }
+    }));
     // the mode ipvs has some of these chains, too, beside its own
-    let found = tables.values().any(|table| {
-        table.chains.contains_key("KUBE-SERVICES") && !CHAINS.iter().any(|chain| table.chains.contains_key(*chain))
+    let found = tables.all().any(|(_, _, table)| {
+        table.find("KUBE-SERVICES").is_some() && !CHAINS.iter().any(|chain| table.find(chain).is_some())
     });
+    let mut ports = BTreeMap::new();
     for family in Family::BOTH {
         let empty = Table::default();
-        let of = |name: &str| tables.get(&(family, name.to_owned())).unwrap_or(&empty);
+        let of = |name: &str| tables.table(family, name).unwrap_or(&empty);
         let mut reader =
             Reader { family, nat: of("nat"), filter: of("filter"), ports: BTreeMap::new(), findings: Vec::new() };
         reader.read();
@@ -63,36 +40,7 @@ pub fn read(text: &str, reading: &mut Reading) {
     if found {
         reading.add(Layout::KubeProxyIptables, ports.into_values());
     }
-}
-
-/// A rule without the `[packets:bytes]` that `iptables-save -c` puts before it.
-fn without_counters(line: &str) -> &str {
-    match line.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
-        Some((_, rule)) => rule,
-        None => line,
-    }
-}
-
-fn not_understood(line: usize, text: &str, reading: &mut Reading) {
-    let what = format!("line {line}: {text:?} is not understood");
-    reading.findings.push(Finding { kind: Kind::NotUnderstood, service: None, what });
-}
-
-fn told_family(comment: &str) -> Option<Family> {
-    if comment.contains("ip6tables") || comment.trim_start().starts_with("IPv6") {
-        Some(Family::V6)
-    } else if comment.contains("iptables") {
-        Some(Family::V4)
-    } else {
-        None
-    }
-}
-
-fn first_address<'a>(lines: impl Iterator<Item = &'a str>) -> Option<Family> {
-    let mut words = lines.flat_map(str::split_whitespace);
-    words.find_map(|word| {
-        word.parse::<IpNet>().map(|net| net.family()).or_else(|_| word.parse().map(|ip: IpAddr| ip.family())).ok()
-    })
+    reading.xtables.layers.push(tables);
 }
 
 struct Reader<'a> {
@@ -153,7 +101,7 @@ impl<'a> Reader<'a> {
     }
 
     fn rules(&self, table: &'a Table, chain: &str) -> &'a [Rule] {
-        table.chains.get(chain).map_or(&[], Vec::as_slice)
+        table.rules(chain)
     }
 
     fn find(&mut self, kind: Kind, service: Option<&PortName>, what: String) {
@@ -163,7 +111,7 @@ impl<'a> Reader<'a> {
     /// What Service ports are called, by hash. In large clusters kube-proxy leaves comments out.
     fn names(&self) -> HashMap<&'a str, PortName> {
         let mut names = HashMap::new();
-        for rule in self.nat.chains.values().flatten() {
+        for rule in self.nat.chains().iter().flat_map(|chain| &chain.rules) {
             let (Some(target), Some(comment)) = (rule.target.as_deref(), rule.comment.as_deref()) else { continue };
             let Some((_, hash)) = hash_of(target) else { continue };
             let name = comment.split(' ').next().unwrap_or_default();
@@ -184,9 +132,6 @@ impl<'a> Reader<'a> {
     ) -> Frontend {
         let mut frontend = Frontend::new(address);
         used.insert(target.to_owned());
-        if !self.nat.chains.contains_key(target) {
-            self.find(Kind::Missing, None, format!("there is no chain {target}"));
-        }
         match prefix {
             "KUBE-SVC-" | "KUBE-SVL-" => {
                 frontend.pool = if prefix == "KUBE-SVL-" { PoolKind::Local } else { PoolKind::Cluster };
@@ -223,9 +168,9 @@ impl<'a> Reader<'a> {
         used.insert(chain.to_owned());
         let rules = self.rules(self.nat, chain);
         let targets = || rules.iter().filter_map(|rule| rule.target.as_deref());
-        if rules.iter().any(|rule| rule.source_is_local) || targets().any(|target| target.starts_with("KUBE-SVL-")) {
+        if rules.iter().any(|rule| rule.source_is_local()) || targets().any(|target| target.starts_with("KUBE-SVL-")) {
             frontend.pool = PoolKind::Local;
-            frontend.short_circuit = rules.iter().any(|rule| rule.source_is_local);
+            frontend.short_circuit = rules.iter().any(|rule| rule.source_is_local());
         } else if rules.iter().any(|rule| rule.target.as_deref() == Some("KUBE-MARK-MASQ")) {
             frontend.masquerade = Who::Everybody;
         }
@@ -242,13 +187,13 @@ impl<'a> Reader<'a> {
                     continue;
                 };
                 used.insert(target.to_owned());
-                if let Some(Recent::Check { seconds }) = rule.recent {
+                if let Some((_, Recent::Check { seconds })) = rule.recent() {
                     affinity = affinity.or(seconds);
                     continue;
                 }
-                let share = left * rule.probability.unwrap_or(1.0);
+                let share = left * rule.probability().unwrap_or(1.0);
                 left -= share;
-                match self.rules(self.nat, target).iter().find_map(|rule| rule.to_destination) {
+                match self.rules(self.nat, target).iter().find_map(Rule::to_destination) {
                     Some(to) => *drawn.entry(to).or_default() += share,
                     None => {
                         let what = format!("line {}: chain {target} leads to no endpoint", rule.line);
@@ -277,7 +222,7 @@ impl<'a> Reader<'a> {
                 };
                 let (Some(protocol), Some(number)) = (rule.protocol, rule.port) else { continue };
                 let address = match rule.destination {
-                    _ if rule.destination_is_local => FrontendAddress::NodePort(number),
+                    _ if rule.destination_is_local() => FrontendAddress::NodePort(number),
                     Some((net, _)) if chain == "KUBE-SERVICES" => FrontendAddress::Cluster(net.addr(), number),
                     Some((net, _)) => FrontendAddress::External(net.addr(), number),
                     None => FrontendAddress::NodePort(number),
@@ -319,8 +264,9 @@ impl<'a> Reader<'a> {
 
     fn stale(&mut self, used: &BTreeSet<String>) {
         let is_own = |chain: &str| hash_of(chain).is_some() || chain.starts_with("KUBE-SEP-");
+        let names = self.nat.chains().iter().map(|chain| &*chain.name);
         let stale: Vec<String> =
-            self.nat.chains.keys().filter(|chain| is_own(chain) && !used.contains(*chain)).cloned().collect();
+            names.filter(|chain| is_own(chain) && !used.contains(*chain)).map(str::to_owned).collect();
         for chain in stale {
             self.find(Kind::Stale, None, format!("nothing leads to chain {chain}"));
         }

@@ -9,7 +9,8 @@ use ipnet::IpNet;
 use super::super::compare::NAMELESS;
 use super::super::findings::{Finding, Kind};
 use super::super::ports::{Drawn, Frontend, Port, Who};
-use super::{Layout, Reading};
+use super::super::xtables;
+use super::{Layout, Reading, ipvs_sets};
 use crate::ipvs::Set;
 use crate::objects::{Family, FamilyOf, Protocol};
 use crate::plan::{Claim, FrontendAddress, PoolKind, PortId, PortName, Verdict};
@@ -22,6 +23,12 @@ pub fn is_line(line: &str) -> bool {
         (Some("create" | "add"), Some(set)) => set.starts_with("KUBE-") || set.starts_with("SVCMAP-"),
         _ => false,
     }
+}
+
+/// Whether a line is one of another program than `iptables-save`.
+pub fn is_other(line: &str) -> bool {
+    let first = line.split_whitespace().next();
+    matches!(first, Some("create" | "add" | "-a" | "link" | "address")) || is_line(line)
 }
 
 type Address = (Protocol, SocketAddr);
@@ -46,34 +53,61 @@ struct Sets {
 /// Reads both, in whatever order.
 pub fn read(text: &str, reading: &mut Reading) {
     let mut servers: BTreeMap<Address, Server> = BTreeMap::new();
-    let mut sets = Sets::default();
+    let (mut sets, mut all) = (Sets::default(), xtables::Sets::default());
+    let mut last = (0, "");
     for (at, line) in text.lines().enumerate() {
         let line = line.trim();
-        if !is_line(line) {
-            continue;
-        }
+        last = if line.is_empty() { last } else { (at + 1, line) };
         let words: Vec<&str> = line.split_whitespace().collect();
-        let understood = match words[0] {
-            "-A" | "-a" => server(&words, &mut servers),
-            "add" => sets.add(&words),
-            _ => sets.create(&words, at + 1, text, reading),
+        let understood = match words.as_slice() {
+            ["-A", second, ..] if !second.starts_with('-') => continue, // a rule
+            ["-A" | "-a", ..] => server(&words, &mut servers),
+            ["create", ..] if is_line(line) => sets.create(&words, at + 1, text, reading).and_then(|()| all.line(line)),
+            ["add", name, ..] if is_line(line) => {
+                let is_known = all.has(name);
+                sets.add(&words).and_then(|()| all.line(line)).filter(|()| is_known)
+            }
+            ["create" | "add", ..] => all.line(line),
+            _ => continue,
         };
         if understood.is_none() {
-            let what = format!("line {}: {line:?} is not understood", at + 1);
-            reading.findings.push(Finding { kind: Kind::NotUnderstood, service: None, what });
+            find(reading, Kind::NotUnderstood, format!("line {}: \"{line}\" is not understood", at + 1));
         }
+    }
+    if !text.ends_with('\n') && last.1 != "COMMIT" && !last.1.starts_with('#') {
+        find(reading, Kind::NotUnderstood, format!("line {}: the text ends in the middle of this line", last.0));
     }
     if !sets.any && !servers.is_empty() {
         let what = "without what ipset save prints, ClusterIPs, external addresses and policies are not told apart";
-        reading.findings.push(Finding { kind: Kind::NotUnderstood, service: None, what: what.into() });
+        find(reading, Kind::NotUnderstood, what.into());
     }
+    let real = |(address, server): (&Address, &Server)| (*address, server.real.clone().into_iter().collect());
+    reading.xtables.servers.extend(servers.iter().map(real));
+    reading.xtables.sets.merge(all);
+    if sets.any {
+        ipvs_sets::check(reading);
+    }
+    add(servers, &sets, reading);
+}
+
+fn find(reading: &mut Reading, kind: Kind, what: String) {
+    reading.findings.push(Finding { kind, service: None, what });
+}
+
+/// Adds what the servers and sets say, with what the rules beside them do about sources off the cluster.
+fn add(mut servers: BTreeMap<Address, Server>, sets: &Sets, reading: &mut Reading) {
+    let off_cluster = ipvs_sets::off_cluster(reading);
     let mut ports: BTreeMap<PortId, Port> = BTreeMap::new();
     // what is dropped for everybody has no virtual server
     for address in sets.addresses.get("SVCMAP-DROPPED").into_iter().flatten() {
         servers.entry(*address).or_default();
     }
     for (address, server) in servers {
-        let port = sets.port(address, &server);
+        let mut port = sets.port(address, &server);
+        if let Some(who) = off_cluster.get(&port.id.family) {
+            let cluster = port.frontends.iter_mut().filter(|one| one.masquerade == Who::OffCluster);
+            cluster.for_each(|one| one.masquerade = *who);
+        }
         // a node port has a virtual server for each address of the node
         ports.entry(port.id.clone()).or_insert(port);
     }
@@ -82,13 +116,17 @@ pub fn read(text: &str, reading: &mut Reading) {
 
 /// `-A -t 10.96.0.10:53 -s rr -p 10800`, or `-a -t 10.96.0.10:53 -r 10.244.0.3:53 -m -w 1`.
 fn server(words: &[&str], servers: &mut BTreeMap<Address, Server>) -> Option<()> {
-    let protocol = match words[1] {
+    let protocol = match *words.get(1)? {
         "-t" => Protocol::Tcp,
         "-u" => Protocol::Udp,
         "--sctp-service" => Protocol::Sctp,
         _ => return Some(()), // by firewall mark: none of kube-proxy's
     };
-    let server = servers.entry((protocol, words.get(2)?.parse().ok()?)).or_default();
+    let address = (protocol, words.get(2)?.parse().ok()?);
+    if words[0] == "-a" && !servers.contains_key(&address) {
+        return None;
+    }
+    let server = servers.entry(address).or_default();
     let value = |option: &str| words.iter().position(|word| *word == option).and_then(|at| words.get(at + 1));
     if words[0] == "-A" {
         server.seconds = match value("-p") {

@@ -1,8 +1,8 @@
 //! A reader for each layout: svcmap's own, the nftables and iptables modes of kube-proxy, its mode ipvs.
 
-mod iptables_rule;
 pub mod iptables_save;
 pub mod ipvs;
+pub(super) mod ipvs_sets;
 pub mod kube_proxy_nftables;
 pub(super) mod rule;
 mod shared_map;
@@ -14,6 +14,7 @@ use std::fmt;
 
 use super::findings::{Finding, Kind};
 use super::ports::Port;
+use super::xtables::World;
 use crate::amounts::counted;
 use crate::listing;
 use crate::netlink::model::Name;
@@ -55,6 +56,8 @@ pub struct Reading {
     pub ports: BTreeMap<PortId, Port>,
     /// The tables, where the reading was one of nftables.
     pub ruleset: Option<Ruleset>,
+    /// Tables of iptables, and what belongs to them.
+    pub xtables: World,
     /// What only the reader can tell to be wrong.
     pub findings: Vec<Finding>,
 }
@@ -66,6 +69,7 @@ impl Reading {
             self.add(*layout, []);
         }
         self.findings.extend(other.findings);
+        self.xtables.merge(other.xtables);
         for (id, port) in other.ports {
             self.ports.entry(id).or_insert(port);
         }
