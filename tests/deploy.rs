@@ -9,12 +9,12 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use common::api_server::{ApiServer, Options, ask, trial};
-use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, Config};
 use libtest_mimic::{Arguments, Trial};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// What an installation consists of.
 const KINDS: [&str; 5] = ["ClusterRole", "ClusterRoleBinding", "ConfigMap", "DaemonSet", "ServiceAccount"];
@@ -29,6 +29,9 @@ fn main() -> ExitCode {
             in_a_runtime(accepted(server, &objects))
         }),
         trial("the_chart_is_accepted", Options::default(), the_chart_is_accepted),
+        trial("the_way_there_and_back_is_as_the_page_says", Options::default(), |server| {
+            in_a_runtime(there_and_back(server))
+        }),
         Trial::test("the_chart_does_what_its_values_say", || Ok(the_chart_does_what_its_values_say()?)),
         Trial::test("the_chart_wants_to_know_the_server", || Ok(the_chart_wants_to_know_the_server()?)),
         Trial::test("what_svcmap_is_given_is_understood", || Ok(what_svcmap_is_given_is_understood()?)),
@@ -166,10 +169,48 @@ fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Result<&'a Value> {
     objects.iter().find(|object| object["kind"] == kind).with_context(|| format!("no {kind}"))
 }
 
+async fn client(server: &ApiServer) -> Result<Client> {
+    let kubeconfig = Kubeconfig::read_from(server.kubeconfig())?;
+    Ok(Client::try_from(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)?)
+}
+
+/// The patch of `docs/migration.md` makes a kube-proxy of kubeadm's an svcmap, and the saved file is taken again as the page says:
+/// without the version that it had.
+async fn there_and_back(server: &ApiServer) -> Result<()> {
+    let page = std::fs::read_to_string("docs/migration.md")?;
+    let patch = page.split_once("--type json -p '").and_then(|(_, rest)| rest.split_once('\'')).context("no patch")?.0;
+    let client = client(server).await?;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", "DaemonSet"));
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), "kube-system", &resource);
+    let labels = json!({"k8s-app": "kube-proxy"});
+    let container = json!({"name": "kube-proxy", "image": "registry.k8s.io/kube-proxy:v1.36.1", "command":
+        ["/usr/local/bin/kube-proxy", "--config=/var/lib/kube-proxy/config.conf", "--hostname-override=$(NODE_NAME)"]});
+    let object = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "kube-proxy"}, "spec":
+        {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}}}});
+    let before = api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    let request = hyper::Request::patch("/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy")
+        .header("content-type", "application/json-patch+json")
+        .body(patch.into())?;
+    let changed: DynamicObject = client.request(request).await?;
+    let found = &changed.data["spec"]["template"]["spec"]["containers"][0];
+    let is_svcmap = found["command"].to_string().contains("svcmap") && found["image"].to_string().contains("svcmap");
+    ensure!(is_svcmap, "{found}");
+    let stale = api.replace("kube-proxy", &PostParams::default(), &before).await;
+    ensure!(
+        matches!(&stale, Err(kube::Error::Api(status)) if status.code == 409),
+        "the page need not say so: {stale:?}"
+    );
+    ensure!(page.contains("sed '/resourceVersion:/d' kube-proxy.before.yaml"), "the page does not say so");
+    let mut saved = before.clone();
+    saved.metadata.resource_version = None;
+    let back = api.replace("kube-proxy", &PostParams::default(), &saved).await?;
+    ensure!(back.data["spec"] == before.data["spec"], "{:?}", back.data);
+    Ok(())
+}
+
 /// Every object passes a server-side apply that changes nothing, unknown fields being errors.
 async fn accepted(server: &ApiServer, objects: &[Value]) -> Result<()> {
-    let kubeconfig = Kubeconfig::read_from(server.kubeconfig())?;
-    let client = Client::try_from(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)?;
+    let client = client(server).await?;
     for object in objects {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (version, kind, name) = (text("/apiVersion"), text("/kind"), text("/metadata/name"));

@@ -140,6 +140,8 @@ fn fields_that_flags_come_to() {
         (&["--iptables-min-sync-period=0s"], "/nftables/minSyncPeriod", "0s"),
         (&["--proxy-mode=nftables", "--iptables-sync-period=1m"], "/nftables/syncPeriod", "1m0s"),
         (&["--proxy-mode=ipvs", "--ipvs-sync-period=1m"], "/nftables/syncPeriod", "1m0s"),
+        (&["--proxy-mode=ipvs", "--ipvs-sync-period=1m", "--iptables-sync-period=7s"], "/nftables/syncPeriod", "1m0s"),
+        (&["--iptables-min-sync-period=7s", "--proxy-mode=ipvs"], "/nftables/minSyncPeriod", "1s"),
         (&["--ipvs-sync-period=1m"], "/nftables/syncPeriod", "30s"),
         (&["--proxy-mode=ipvs"], "/mode", "ipvs"),
         (&[], "/mode", "nftables"),

@@ -1,4 +1,4 @@
-//! `--mode` of commands that program the kernel.
+//! `--mode` of commands that program the kernel, or say what would be.
 
 use super::output::Failure;
 use crate::config::{KubeProxyConfiguration, Mode};
@@ -7,11 +7,10 @@ use crate::netlink::CodecKind;
 use crate::nftables::program::Programmer;
 use crate::{iptables, ipvs, userspace};
 
-/// `--mode` of commands that program the kernel.
+/// `--mode`.
 #[derive(clap::Args, Debug)]
 pub struct Programmed {
-    /// The form of the rules (default: the configuration's mode, and nftables where it says none). What another mode programmed
-    /// stays beside it: see svcmap cleanup
+    /// The form of the rules (default: the configuration's mode, and nftables where it says none)
     #[arg(long, value_enum)]
     pub mode: Option<Mode>,
 }

@@ -246,9 +246,9 @@ fn level(verbosity: i32) -> &'static str {
 }
 
 fn start_log(args: &Args, logging: &Logging) -> Result<(), Failure> {
-    // kube would report each failed attempt as an error; what becomes of them is reported by the cluster source
+    // these would report each failed attempt as an error; what becomes of them is reported by the cluster source
     let wanted = args.log.as_deref().unwrap_or_else(|| level(logging.verbosity));
-    let directives = format!("kube_client=off,{wanted}");
+    let directives = format!("kube_client=off,rustls_platform_verifier=off,{wanted}");
     let filter = EnvFilter::try_new(directives).map_err(|error| Failure::Input(format!("--log {wanted}: {error}")))?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -91,6 +91,15 @@ impl FromArgMatches for FieldFlags {
     }
 }
 
+/// In its mode ipvs kube-proxy takes the periods of that mode's own flags alone.
+fn of_ipvs(field: &'static str, name: &str) -> &'static str {
+    match field {
+        "nftables.syncPeriod" if name.starts_with("iptables-") => "iptables.syncPeriod",
+        "nftables.minSyncPeriod" if name.starts_with("iptables-") => "iptables.minSyncPeriod",
+        other => other,
+    }
+}
+
 impl FieldFlags {
     /// Puts them into the configuration. Where that comes from a file, most of them are left out, and named in the
     /// warnings that are returned.
@@ -99,7 +108,10 @@ impl FieldFlags {
     /// A message that names the flag whose value is none of its field's.
     pub fn apply(&self, configuration: &mut KubeProxyConfiguration, has_file: bool) -> Result<Vec<String>, String> {
         let mut warnings = Vec::new();
-        for (name, field, text) in &self.0 {
+        // what some of them mean depends on the mode
+        let (modes, others): (Vec<_>, Vec<_>) = self.0.iter().partition(|(_, field, _)| *field == "mode");
+        for (name, field, text) in modes.into_iter().chain(others) {
+            let field = if configuration.mode == "ipvs" { of_ipvs(field, name) } else { field };
             if has_file && !field.starts_with(ALWAYS) {
                 warnings.push(format!("--{name} is ignored, because --config is given"));
             } else {

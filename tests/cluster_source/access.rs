@@ -1,6 +1,10 @@
 //! The way to the API server, and a cluster that is read once.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
 
 use svcmap::events::recorder;
 use svcmap::source::cluster::{Access, follow, read};
@@ -73,6 +77,58 @@ fn a_way_that_leads_nowhere_is_named() {
     let mut followed = Followed::by(by_kubeconfig(kubeconfig(&directory, "https://127.0.0.1:1", certificate)));
     followed.wait_for_silence(); // it may be a certificate that is being replaced
     assert_eq!(followed.listed, 0);
+}
+
+/// A proxy that leads every connection to one server, and notes to whom it was asked for.
+fn proxy(server: &str) -> (String, Arc<Mutex<Vec<String>>>) {
+    let to = server.trim_start_matches("http://").to_owned();
+    let (listener, asked) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let (url, noted) = (format!("http://{}", listener.local_addr().unwrap()), asked.clone());
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let mut lines = BufReader::new(client.try_clone().unwrap()).lines().map_while(Result::ok);
+            noted.lock().unwrap().extend(lines.next());
+            lines.find(|line| line.is_empty());
+            let server = TcpStream::connect(&to).unwrap();
+            (&client).write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+            let ways = [(client.try_clone(), server.try_clone()), (Ok(server), Ok(client))];
+            for (mut from, mut to) in ways.map(|(from, to)| (from.unwrap(), to.unwrap())) {
+                std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            }
+        }
+    });
+    (url, asked)
+}
+
+/// kubeadm gives the DaemonSet the proxy variables of whoever ran it.
+#[test]
+fn a_proxy_of_the_environment_is_gone_through_unless_it_is_not_for_that_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Fake::start(Manner::default());
+    server.put(SERVICES, service("s", 1));
+    let (proxy, asked) = proxy(&server.url());
+    let render = |url: &str, environment: &[(&str, &str)]| {
+        let path = kubeconfig(&directory, url, "{token: t}");
+        let output = Command::new(env!("CARGO_BIN_EXE_svcmap"))
+            .args(["render", "--hostname-override=n1", "--node-ip=192.168.0.2", "--kubeconfig"])
+            .arg(path)
+            .envs(environment.iter().copied())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.success(), said, std::mem::take(&mut *asked.lock().unwrap()))
+    };
+    let dead = ("HTTP_PROXY", "http://127.0.0.1:1");
+    let (done, said, asked) = render("http://api.example:8080", &[("HTTP_PROXY", proxy.as_str())]);
+    assert!(done && asked.iter().all(|line| line == "CONNECT api.example:8080 HTTP/1.1"), "{said}: {asked:?}");
+    assert!(!asked.is_empty());
+    let (done, said, asked) = render(&server.url(), &[dead]);
+    assert!(done && asked.is_empty(), "a loopback address is behind no proxy: {said}");
+    let (done, said, _) = render("http://192.0.2.1:1", &[dead, ("NO_PROXY", "192.0.2.0/24")]);
+    assert!(!done && !said.contains("127.0.0.1"), "{said}");
+    let named = format!("http://api.example:8080', proxy-url: '{proxy}");
+    let (done, said, asked) = render(&named, &[dead, ("NO_PROXY", ".example")]);
+    assert!(done && !asked.is_empty(), "what the kubeconfig names counts: {said}");
 }
 
 #[test]

@@ -20,6 +20,10 @@ pub struct Manner {
     pub refuses_expired: bool,
     /// The resources of which no list ends before it is taken from here.
     pub held_back: Vec<&'static str>,
+    /// Whether streamed lists go on as watches without a word of their end.
+    pub endless: bool,
+    /// The answers, in the place of lists and watches, to requests for a resource.
+    pub odd: BTreeMap<&'static str, Value>,
     /// The status with which requests for a resource are answered.
     pub refused: BTreeMap<&'static str, u16>,
     /// The bearer token that is wanted.
@@ -34,6 +38,8 @@ impl Default for Manner {
             streams: true,
             refuses_expired: true,
             held_back: Vec::new(),
+            endless: false,
+            odd: BTreeMap::new(),
             refused: BTreeMap::new(),
             token: None,
             trickle: None,
@@ -261,6 +267,8 @@ fn serve(shared: &Shared, stream: &TcpStream) -> io::Result<()> {
             answer.refuse(401, "Unauthorized", "who are you?")?;
         } else if let Some(code) = manner.refused.get(query.path.as_str()) {
             answer.refuse(*code, "Refused", "not for you")?;
+        } else if let Some(odd) = manner.odd.get(query.path.as_str()) {
+            answer.whole(200, odd)?;
         } else if request.starts_with("POST ") {
             let object: Value = serde_json::from_slice(&body)?;
             shared.inner.lock().unwrap().created.push((query.path.clone(), object.clone()));
@@ -374,7 +382,9 @@ fn watch(shared: &Shared, query: &Query, mut answer: Answer) -> io::Result<()> {
         while inner.manner.held_back.contains(&query.path.as_str()) && !inner.stopped {
             inner = shared.changed.wait(inner).unwrap();
         }
-        answer.event("BOOKMARK", &bookmark(version, true))?;
+        if !inner.manner.endless {
+            answer.event("BOOKMARK", &bookmark(version, true))?;
+        }
     }
     let mut bookmarks = inner.bookmarks;
     loop {

@@ -61,6 +61,18 @@ fn a_list_is_streamed_and_goes_on_as_a_watch() {
     assert_eq!(followed.listed, 1);
 }
 
+/// Silence behind the objects does not mean that they were all.
+#[test]
+fn where_streams_do_not_say_their_end_lists_come_in_pages() {
+    let server = Fake::start(Manner { endless: true, ..Manner::default() });
+    fill(&server, 3);
+    let mut followed = Followed::new(&server);
+    followed.wait_until_listed();
+    assert_eq!((followed.services.len(), followed.slices.len(), followed.listed), (3, 3, 1));
+    let pages = server.requests_for(SERVICES).iter().filter(|query| query.get("watch").is_none()).count();
+    assert_eq!(pages, 1);
+}
+
 #[test]
 fn where_streaming_is_refused_lists_come_in_pages() {
     let server = Fake::start(pages());

@@ -4,6 +4,8 @@ use std::io::{self, Write};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use crate::fake::{Fake, Manner, NODES, SERVICES, SLICES};
 use crate::model::{Followed, access, service, slice};
 
@@ -151,6 +153,28 @@ fn what_is_refused_is_reported_once_and_asked_for_again() {
     let lines: Vec<_> = text.lines().filter(|line| line.contains(&server.url())).collect();
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert!(lines[0].contains("Nodes cannot be read: not for you (403)"), "{lines:?}");
+}
+
+/// JSON that is neither an event nor a Status, nor a list.
+#[test]
+fn answers_to_something_else_are_named_and_asked_for_again() {
+    log();
+    for (odd, word) in [
+        (json!({}), "Services cannot be read: the answer cannot be understood: "),
+        (json!({"kind": "Service"}), "Services cannot be read: the answer cannot be understood: "),
+    ] {
+        let server = Fake::start(Manner { odd: [(SERVICES, odd)].into(), ..Manner::default() });
+        server.put(SERVICES, service("s", 1));
+        let mut followed = Followed::new(&server);
+        followed.wait_for_silence();
+        assert_eq!((followed.services.len(), followed.listed), (0, 0));
+        server.set(|manner| manner.odd.clear());
+        followed.wait_until_listed();
+        assert_eq!(followed.names(), ["default/s"]);
+        let text = String::from_utf8_lossy(&log().lock().unwrap()).into_owned();
+        let of_this_server: Vec<&str> = text.lines().filter(|line| line.contains(&server.url())).collect();
+        assert_eq!(of_this_server.iter().filter(|line| line.contains(word)).count(), 1, "{of_this_server:?}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 
 use super::failure::chain;
+use super::proxy::{Proxies, Proxy};
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -48,6 +49,9 @@ pub enum AccessError {
          ({SERVICE_HOST} is not set)"
     )]
     None,
+    /// What the environment says of proxies cannot be used.
+    #[error("{0}")]
+    Proxy(String),
     /// The credentials of the pod cannot be used.
     #[error("the pod's service account: {0}")]
     ServiceAccount(String),
@@ -72,8 +76,13 @@ impl Access {
 
     /// One client configuration for each API server, from the files as they are now: credentials get replaced.
     pub(super) async fn servers(&self) -> Result<Vec<Config>, AccessError> {
+        let mut proxy = None;
         let found = match &self.kubeconfig {
-            Some(path) => Some(from_kubeconfig(path).await?),
+            Some(path) => {
+                let (config, named) = from_kubeconfig(path).await?;
+                proxy = named;
+                Some(config)
+            }
             None if is_pod() && (self.masters.is_empty() || Path::new(SERVICE_ACCOUNT_TOKEN).exists()) => {
                 Some(Config::incluster_env().map_err(|error| AccessError::ServiceAccount(chain(&error)))?)
             }
@@ -89,7 +98,13 @@ impl Access {
         if servers.is_empty() {
             servers.push(found.ok_or(AccessError::None)?);
         }
+        let proxies = Proxies::of_environment();
         for server in &mut servers {
+            // of a proxy, the kubeconfig has the last word
+            match proxy.clone() {
+                Some(named) => server.proxy_url = Some(named),
+                None => proxies.route(server).map_err(AccessError::Proxy)?,
+            }
             server.connect_timeout = Some(CONNECT);
             server.default_retry = false; // what fails is reported and tried again here, with pauses that grow
         }
@@ -101,10 +116,23 @@ fn is_pod() -> bool {
     std::env::var_os(SERVICE_HOST).is_some_and(|host| !host.is_empty())
 }
 
-async fn from_kubeconfig(path: &Path) -> Result<Config, AccessError> {
-    let failed = |error| AccessError::Kubeconfig { path: path.into(), message: chain(&error) };
+/// With the proxy that it names for its current cluster, `proxy-url`.
+async fn from_kubeconfig(path: &Path) -> Result<(Config, Option<Proxy>), AccessError> {
+    let wrong = |message| AccessError::Kubeconfig { path: path.into(), message };
+    let failed = |error| wrong(chain(&error));
     let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)
+    let named =
+        proxy_url(&kubeconfig).map(|url| url.parse().map_err(|error| wrong(format!("proxy-url {url}: {error}"))));
+    let named = named.transpose()?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)?;
+    Ok((config, named))
+}
+
+fn proxy_url(kubeconfig: &Kubeconfig) -> Option<String> {
+    let current = kubeconfig.current_context.as_ref()?;
+    let context = kubeconfig.contexts.iter().find(|context| context.name == *current)?.context.as_ref()?;
+    let cluster = kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster)?.cluster.as_ref()?;
+    cluster.proxy_url.clone().filter(|url| !url.is_empty())
 }
 
 /// A URL with a scheme that is known and a host.

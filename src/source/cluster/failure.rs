@@ -56,6 +56,10 @@ impl From<Status> for Failure {
         if status.code == 410 || matches!(status.reason.as_str(), "Expired" | "Gone") {
             return Failure::Expired;
         }
+        // what kube makes of an answer that is JSON, but neither what was asked for nor a Status
+        if status.code == 0 && status.reason.is_empty() && status.message.is_empty() {
+            return Failure::Garbled("it is neither what was asked for nor a Status".into());
+        }
         let seconds = status.details.map_or(0, |details| details.retry_after_seconds);
         let message = if status.message.is_empty() { status.reason } else { status.message };
         let retry_after = (seconds > 0).then(|| Duration::from_secs(seconds.into()));

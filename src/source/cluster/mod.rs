@@ -9,6 +9,7 @@ mod api;
 mod backoff;
 mod failure;
 mod once;
+mod proxy;
 mod reader;
 mod reflect;
 mod resource;

@@ -24,6 +24,8 @@ const WATCH: Duration = Duration::from_secs(600);
 /// A watch is made anew when nothing came for so long, in case the other end is gone without a word. API servers send a
 /// bookmark every minute.
 const IDLE: Duration = Duration::from_secs(150);
+/// The same while a list is streamed: a server that sends no end of it, or not for so long, is asked for pages.
+const SILENCE: Duration = Duration::from_secs(10);
 /// A watch that ends sooner, and without an event, did not work.
 const SHORT: Duration = Duration::from_secs(1);
 /// How often is looked for a kind that the API server does not have.
@@ -195,7 +197,9 @@ impl<'a, T: FnMut(Message)> Reflector<'a, T> {
         let stream = self.api.watch(&self.resource, version.as_deref(), jitter(WATCH)).await?;
         let mut stream = pin!(stream);
         // Silence is no failure yet: if the other end is gone, the next request will tell.
-        while let Ok(next) = timeout(IDLE, stream.try_next()).await {
+        loop {
+            let patience = if self.seen.is_some() { SILENCE } else { IDLE };
+            let Ok(next) = timeout(patience, stream.try_next()).await else { break };
             let Some(event) = next? else { break };
             self.take(event)?;
             events += 1;
