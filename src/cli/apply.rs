@@ -10,6 +10,7 @@ use crate::amounts::{counted, seconds};
 use crate::config::Mode;
 use crate::conntrack;
 use crate::dataplane::Dataplane;
+use crate::leftovers;
 use crate::netlink::CodecKind;
 use crate::nftables::program::{Applied, SyncError};
 use crate::plan::PortPlan;
@@ -70,6 +71,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         applied = programmer.replace(node, ports);
     }
     let mut applied = applied?;
+    warn_of_other_modes(wanted.mode);
     match programmer.collect() {
         Ok(collected) => applied += collected,
         Err(error) => warn(format_args!("chains that nothing uses any more stay for now: {error}")),
@@ -104,6 +106,17 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         Format::Json => print_json(&summary)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Rules of two modes side by side would both translate.
+fn warn_of_other_modes(mode: Mode) {
+    // where nf_tables cannot be asked, there are no such tables either, but for those of iptables-legacy
+    for table in leftovers::of_other_modes(mode).unwrap_or_default() {
+        warn(format_args!(
+            "{table} serves Services, too, for another mode or for kube-proxy: svcmap cleanup, with --mode or --kube-proxy, removes \
+             such rules"
+        ));
+    }
 }
 
 /// Refuses the mode that serves by a process.

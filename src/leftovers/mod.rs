@@ -10,6 +10,8 @@ mod ipvs;
 mod legacy;
 mod nft;
 
+pub use nft::of_other_modes;
+
 /// What became of the leftovers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {

@@ -4,8 +4,10 @@ use std::io;
 
 use super::Report;
 use super::chains::{Jump, Removal, TABLES, removal};
+use crate::config::Mode;
 use crate::netlink::model::{ChainRef, Data, Expr, Name, NfFamily, Op, Rule, Verdict};
 use crate::netlink::{CodecKind, CommitError, Connection, ReadError};
+use crate::{nftables, userspace};
 
 /// kube-proxy's own tables.
 const OWN: &str = "kube-proxy";
@@ -23,6 +25,30 @@ enum Trouble {
 /// Removes them from the tables of both families.
 pub fn remove(report: &mut Report) {
     remove_from(report, |table| table == OWN || TABLES.contains(&table));
+}
+
+/// The tables, as far as nf_tables has them, that serve Services in another mode than this one, whoever made them.
+///
+/// # Errors
+/// nf_tables cannot be asked.
+pub fn of_other_modes(mode: Mode) -> io::Result<Vec<String>> {
+    let own = match mode {
+        Mode::Nftables => &[nftables::names::TABLE][..],
+        Mode::Userspace => &[userspace::table::TABLE],
+        Mode::Iptables | Mode::Ipvs => &TABLES,
+    };
+    let all = |table: &str| {
+        [nftables::names::TABLE, userspace::table::TABLE, OWN].contains(&table) || TABLES.contains(&table)
+    };
+    let (mut connection, tables) = tables(all)?;
+    let mut found = Vec::new();
+    for (family, table) in tables.into_iter().filter(|(_, table)| !own.contains(&&**table)) {
+        let chains = connection.chains(family, &table).map_err(io::Error::other)?;
+        if !TABLES.contains(&&*table) || chains.iter().any(|chain| chain.name == "KUBE-SERVICES") {
+            found.push(format!("table {} {table}", family.name()));
+        }
+    }
+    Ok(found)
 }
 
 /// Removes the tables of the mode nftables.

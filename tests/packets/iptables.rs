@@ -88,8 +88,9 @@ fn programmed(lab: &mut Lab, variant: &'static str) -> Result<()> {
     ensure!(saved.matches("-A PREROUTING").count() == 2 && saved.matches("-A KUBE-SEP-").count() == 2, "{saved}");
 
     // what the daemon sends after its start is what differs; the maps, which were served before, are not beside it for long
-    let maps = [&["apply", "-f", "-"], &node[..]].concat();
-    svcmap(&maps, &document(Stack::Dual, &[service, "slice svc R2"]))?;
+    let maps = [&["-c", "\"$0\" \"$@\" 2>&1", env!("CARGO_BIN_EXE_svcmap"), "apply", "-f", "-"], &node[..]].concat();
+    let said = run("sh", &maps, &document(Stack::Dual, &[service, "slice svc R2"]))?;
+    ensure!(variant != "nft" || said.contains("table ip nat serves Services, too"), "{said}");
     let objects = [service, "slice svc R2"];
     let arguments = ["--proxy-mode", "iptables"];
     let mut daemon = Daemon::start_where(lab, &environment, &arguments, Stack::Dual, &objects)?;
