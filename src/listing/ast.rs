@@ -35,6 +35,8 @@ pub enum Value {
     Bits(Box<Value>, char, String),
     /// Words with commas between them, which name bits.
     Flags(Vec<String>),
+    /// Something that is known by its name alone.
+    Other(String),
 }
 
 impl fmt::Display for Value {
@@ -67,6 +69,7 @@ impl fmt::Display for Value {
             Value::Map(key, map) => write!(f, "{key} map {map}"),
             Value::Bits(value, operator, bits) => write!(f, "{value} {operator} {bits}"),
             Value::Flags(words) => f.write_str(&words.join(",")),
+            Value::Other(text) => f.write_str(text),
         }
     }
 }
@@ -86,12 +89,22 @@ pub struct Element {
     pub expires_ms: Option<u64>,
     /// The packets and bytes that it counted.
     pub counter: Option<(u64, u64)>,
+    /// Whether it has a statement that a packet may not pass.
+    pub is_conditional: bool,
 }
 
 impl Element {
     /// An element with a key alone.
     pub fn new(key: Value) -> Element {
-        Element { key, data: None, comment: None, timeout_ms: None, expires_ms: None, counter: None }
+        Element {
+            key,
+            data: None,
+            comment: None,
+            timeout_ms: None,
+            expires_ms: None,
+            counter: None,
+            is_conditional: false,
+        }
     }
 }
 
@@ -116,26 +129,63 @@ pub enum Statement {
     Verdict(Verdict),
     /// `dnat` or `snat` to an address, a port, or both.
     Nat { source: bool, address: Option<Value>, port: Option<Value>, flags: Vec<String> },
-    /// `masquerade`.
-    Masquerade(Vec<String>),
+    /// `masquerade`, perhaps to other ports.
+    Masquerade { port: Option<Value>, flags: Vec<String> },
     /// `redirect`.
-    Redirect(Option<Value>),
+    Redirect { port: Option<Value>, flags: Vec<String> },
     /// `reject with TYPE EXPRESSION`.
     Reject(Option<String>, Option<String>),
     /// `meta mark set …`.
     SetMeta(String, Value),
     /// `ct mark set …`.
     SetCt(String, Value),
-    /// `update @set { key timeout 3h : value }`.
-    Update { op: u32, set: String, element: Element },
+    /// `update @set { key timeout 3h : value }`; perhaps with a statement that a packet may not pass.
+    Update { op: u32, set: String, element: Element, condition: Option<String> },
     /// `counter`, or anything that does nothing to a packet.
     Harmless,
     /// `notrack`.
     Untrack,
-    /// Something of which only is known that the rule may not match behind it.
+    /// Something that does nothing to a packet, but behind which the rule may not match, such as `limit rate 5/second`.
     Condition(String),
+    /// The same of a match of iptables, of which nft does not say all.
+    Extension(String),
     /// Something that is not understood.
     Unknown(String),
+}
+
+/// As nft writes it, as far as the name of what is not understood goes.
+impl fmt::Display for Statement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Statement::Match { left, op, right } if op == "in" || op == "==" && !matches!(left, Value::Bits(..)) => {
+                write!(f, "{left} {right}")
+            }
+            Statement::Match { left, op, right } => write!(f, "{left} {op} {right}"),
+            Statement::Vmap(key, map) => write!(f, "{key} vmap {map}"),
+            Statement::Verdict(verdict) => write!(f, "{verdict:?}"),
+            Statement::Nat { source, address, port, .. } => {
+                f.write_str(if *source { "snat to " } else { "dnat to " })?;
+                address.iter().try_for_each(|address| write!(f, "{address}"))?;
+                port.iter().try_for_each(|port| write!(f, ":{port}"))
+            }
+            Statement::Masquerade { .. } => f.write_str("masquerade"),
+            Statement::Redirect { port: Some(port), .. } => write!(f, "redirect to :{port}"),
+            Statement::Redirect { port: None, .. } => f.write_str("redirect"),
+            Statement::Reject(kind, what) => {
+                let parts = kind.iter().chain(what).map(String::as_str);
+                write!(f, "reject with {}", parts.collect::<Vec<_>>().join(" "))
+            }
+            Statement::SetMeta(key, value) => write!(f, "meta {key} set {value}"),
+            Statement::SetCt(key, value) => write!(f, "ct {key} set {value}"),
+            Statement::Update { op, set, element, .. } => {
+                let verb = ["add", "update"].get(*op as usize).unwrap_or(&"delete");
+                write!(f, "{verb} @{set} {{ {} }}", element.key)
+            }
+            Statement::Harmless => f.write_str("counter"),
+            Statement::Untrack => f.write_str("notrack"),
+            Statement::Condition(text) | Statement::Extension(text) | Statement::Unknown(text) => f.write_str(text),
+        }
+    }
 }
 
 /// A rule.
@@ -190,6 +240,10 @@ pub struct Set {
     pub timeout_ms: Option<u64>,
     /// Whether its elements count.
     pub counter: bool,
+    /// What else its elements do, which a packet may not pass.
+    pub conditions: Vec<String>,
+    /// What is said of it and is not understood.
+    pub unknown: Vec<String>,
     /// Its elements.
     pub elements: Vec<Element>,
     /// Where it stands.

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::ast::Value;
-use super::statement;
 use super::token::Tokens;
+use super::{expression, fields};
 use crate::netlink::model::Bytes;
 
 /// What a value is.
@@ -19,6 +19,11 @@ pub enum Kind {
     Interface,
     InterfaceIndex,
     Integer,
+    /// Numbers of one, two and four bytes in network byte order.
+    Byte,
+    Short,
+    Long,
+    TcpFlags,
     Family,
     EtherType,
     Direction,
@@ -28,6 +33,12 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// What values of this number are, where that is plain.
+    pub fn of_number(number: u32) -> Option<Kind> {
+        let kinds = [Kind::Ipv4, Kind::Ipv6, Kind::Protocol, Kind::Port, Kind::Mark, Kind::Priority, Kind::Interface];
+        kinds.into_iter().find(|kind| kind.number() == number)
+    }
+
     /// nft's number (`include/datatype.h` of nftables).
     pub fn number(self) -> u32 {
         match self {
@@ -39,7 +50,8 @@ impl Kind {
             Kind::Priority => 23,
             Kind::Interface => 41,
             Kind::InterfaceIndex => 20,
-            Kind::Integer => 4,
+            Kind::Integer | Kind::Byte | Kind::Short | Kind::Long => 4,
+            Kind::TcpFlags => 15,
             Kind::Family => 2,
             Kind::EtherType => 10,
             Kind::Direction => 27,
@@ -52,15 +64,20 @@ impl Kind {
     pub fn len(self) -> usize {
         match self {
             Kind::Ipv6 | Kind::Interface => 16,
-            Kind::Protocol | Kind::Family | Kind::Direction => 1,
-            Kind::Port | Kind::EtherType => 2,
+            Kind::Protocol | Kind::Family | Kind::Direction | Kind::Byte | Kind::TcpFlags => 1,
+            Kind::Port | Kind::EtherType | Kind::Short => 2,
             _ => 4,
         }
     }
 
+    /// Whether values are numbers in the host's byte order, of which a comparison of bytes says nothing.
+    pub fn is_of_host(self) -> bool {
+        matches!(self, Kind::Mark | Kind::Integer | Kind::Priority | Kind::InterfaceIndex)
+    }
+
     /// Whether values name bits, any of which is asked for.
     pub fn is_bits(self) -> bool {
-        matches!(self, Kind::State | Kind::Status)
+        matches!(self, Kind::State | Kind::Status | Kind::TcpFlags)
     }
 
     /// The kind of a type's name, or of `typeof`'s expression.
@@ -81,20 +98,15 @@ impl Kind {
             "ct_state" => Kind::State,
             "ct_status" => Kind::Status,
             "fib_addrtype" => Kind::AddressType,
-            expression => return Kind::of(&statement::expression(&mut Tokens::new(expression))?),
+            "tcp_flag" => Kind::TcpFlags,
+            expression => return Kind::of(&expression::expression(&mut Tokens::new(expression))?),
         })
     }
 
     /// The kind of what an expression gives.
     pub fn of(value: &Value) -> Option<Kind> {
         Some(match value {
-            Value::Header(header, field) => match (header.as_str(), field.as_str()) {
-                ("ip", "saddr" | "daddr") => Kind::Ipv4,
-                ("ip6", "saddr" | "daddr") => Kind::Ipv6,
-                ("ip", "protocol") | ("ip6", "nexthdr") => Kind::Protocol,
-                ("tcp" | "udp" | "sctp" | "th", "sport" | "dport") => Kind::Port,
-                _ => return None,
-            },
+            Value::Header(header, field) => fields::field(header, field)?.2,
             Value::Meta(key) => match key.as_str() {
                 "mark" => Kind::Mark,
                 "priority" => Kind::Priority,
@@ -142,6 +154,10 @@ impl Kind {
             Kind::Ipv4 => word.parse::<Ipv4Addr>().ok().map(|ip| Bytes::from_slice(&ip.octets())),
             Kind::Ipv6 => word.parse::<Ipv6Addr>().ok().map(|ip| Bytes::from_slice(&ip.octets())),
             Kind::Port => word.parse::<u16>().ok().map(|port| Bytes::from_slice(&port.to_be_bytes())),
+            Kind::Byte => word.parse::<u8>().ok().map(|number| Bytes::from_slice(&[number])),
+            Kind::Short => u16::try_from(number(word)?).ok().map(|number| Bytes::from_slice(&number.to_be_bytes())),
+            Kind::Long => Some(Bytes::from_slice(&number(word)?.to_be_bytes())),
+            Kind::TcpFlags => u8::try_from(bit(word, &TCP_FLAGS)?).ok().map(|bits| Bytes::from_slice(&[bits])),
             Kind::Protocol => protocol(word).map(|number| Bytes::from_slice(&[number])),
             Kind::Family => match word {
                 "ipv4" => Some(Bytes::from_slice(&[2])),
@@ -196,6 +212,12 @@ fn priority(word: &str) -> Option<u32> {
 fn protocol(word: &str) -> Option<u8> {
     Some(match word {
         "icmp" => 1,
+        "igmp" => 2,
+        "dccp" => 33,
+        "gre" => 47,
+        "esp" => 50,
+        "ah" => 51,
+        "comp" => 108,
         "tcp" => 6,
         "udp" => 17,
         "ipv6-icmp" | "icmpv6" => 58,
@@ -209,6 +231,8 @@ fn protocol(word: &str) -> Option<u8> {
 const STATES: [(&str, u32); 5] = [("invalid", 1), ("established", 2), ("related", 4), ("new", 8), ("untracked", 64)];
 const STATUSES: [(&str, u32); 7] =
     [("expected", 1), ("seen-reply", 2), ("assured", 4), ("confirmed", 8), ("snat", 16), ("dnat", 32), ("dying", 512)];
+const TCP_FLAGS: [(&str, u32); 8] =
+    [("fin", 1), ("syn", 2), ("rst", 4), ("psh", 8), ("ack", 16), ("urg", 32), ("ecn", 64), ("cwr", 128)];
 const ADDRESS_TYPES: [(&str, u32); 8] = [
     ("unicast", 1),
     ("local", 2),
@@ -237,8 +261,21 @@ pub fn bounds(kind: Kind, value: &Value) -> Option<(Bytes, Bytes)> {
                 first.iter().zip(&mask).map(|(byte, mask)| byte | !mask).collect(),
             ))
         }
+        Value::Flags(words) => {
+            let bits = all_bits(kind, words.iter().map(String::as_str))?;
+            Some((bits.clone(), bits))
+        }
         _ => None,
     }
+}
+
+/// All bits that words name, together.
+pub fn all_bits<'a>(kind: Kind, words: impl Iterator<Item = &'a str>) -> Option<Bytes> {
+    let mut all = Bytes::from_elem(0, kind.len());
+    for word in words {
+        all.iter_mut().zip(kind.bytes(word)?).for_each(|(all, bits)| *all |= bits);
+    }
+    Some(all)
 }
 
 /// So many bits from the left.

@@ -7,7 +7,7 @@ use crate::netlink::model::{
     self, Bytes, Chain, Element, Expr, Hook, NfFamily, Op, Rule, Set, SetRef, Table, VERDICT_TYPE, element_flags,
     set_flags, table_flags,
 };
-use crate::trace::Ruleset;
+use crate::trace::{LISTED_CONDITION, Ruleset};
 
 /// Makes a [`Listing`] of what the readers find.
 #[derive(Debug)]
@@ -39,6 +39,10 @@ pub enum MapData<'a> {
     Verdict,
     Value(&'a [Kind]),
 }
+
+/// What maps of objects have for their keys.
+const OBJECTS: [&str; 8] =
+    ["counter", "quota", "limit", "synproxy", "secmark", "ct helper", "ct timeout", "ct expectation"];
 
 impl Compiler {
     pub fn finish(self) -> Listing {
@@ -92,6 +96,13 @@ impl Compiler {
     }
 
     pub fn set(&mut self, table: &TableName, set: ast::Set) {
+        for what in &set.unknown {
+            self.note(set.line, format!("set {}: {what:?} is not understood", set.name));
+        }
+        // rules that look a map of objects up name it, and only these
+        if set.data.as_ref().is_some_and(|data| matches!(data.as_slice(), [kind] if OBJECTS.contains(&kind.as_str()))) {
+            return;
+        }
         let kinds = |types: &[String]| types.iter().map(|name| Kind::of_type(name)).collect::<Option<Vec<Kind>>>();
         let Some(key) = kinds(&set.key) else {
             return self
@@ -124,6 +135,8 @@ impl Compiler {
         if set.counter {
             made.exprs.push(Expr::Counter { packets: 0, bytes: 0 });
         }
+        let condition = |text: String| Expr::Raw { name: LISTED_CONDITION.into(), data: text.into_bytes() };
+        made.exprs.extend(set.conditions.into_iter().map(condition));
         self.fill(set.line, made, &key, data, set.elements);
     }
 
@@ -162,10 +175,15 @@ impl Compiler {
         self.ruleset.set(table.family, &table.name, map).is_some_and(|set| set.data_type >= 1 << 6)
     }
 
+    /// What the values of a map are.
+    pub fn data_kind(&self, table: &TableName, map: &str) -> Option<Kind> {
+        Kind::of_number(self.ruleset.set(table.family, &table.name, map)?.data_type)
+    }
+
     pub fn rule(&mut self, table: &TableName, chain: &str, rule: ast::Rule) {
         let exprs = rules::compile(self, table, &rule);
         for statement in &rule.statements {
-            if let Statement::Unknown(text) | Statement::Condition(text) = statement {
+            if let Statement::Unknown(text) | Statement::Extension(text) = statement {
                 let (family, name) = (table.family.name(), &table.name);
                 self.note(rule.line, format!("{family} {name} {chain}: {text:?} is not understood"));
             }
@@ -240,6 +258,7 @@ fn element_of(element: &ast::Element, key: &[Kind], data: MapData, ranges: bool)
         expiration_ms: element.expires_ms,
         comment: element.comment.as_deref().map(Into::into),
         counter: element.counter,
+        unread: element.is_conditional,
         ..Element::default()
     };
     if element.key == Value::Word("*".into()) {
@@ -247,6 +266,9 @@ fn element_of(element: &ast::Element, key: &[Kind], data: MapData, ranges: bool)
         return Some([Some(made), None]);
     }
     let (first, last) = concatenated(key, &element.key)?;
+    if first != last && key.iter().any(|kind| kind.is_of_host()) {
+        return None;
+    }
     made.key = first;
     match (ranges, key.len()) {
         (false, _) if made.key != last => None,

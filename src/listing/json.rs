@@ -85,7 +85,9 @@ fn read_object(object: &str, number: usize, compiler: &mut Compiler) -> Result<(
     let fields: Fields = serde_json::from_str(object).map_err(wrong)?;
     let Some((kind, object)) = fields.into_iter().next() else { return Ok(()) };
     match kind.as_str() {
-        "metainfo" | "counter" | "quota" | "limit" | "ct helper" | "ct timeout" | "secmark" => return Ok(()),
+        "metainfo" | "counter" | "quota" | "limit" | "ct helper" | "ct timeout" | "ct expectation" | "synproxy"
+        | "secmark" | "tunnel" => return Ok(()),
+        "flowtable" => return Err(super::FLOWTABLE.into()),
         "table" | "chain" | "set" | "map" | "rule" => {}
         other => return Err(format!("{other:?} is not understood")),
     }
@@ -116,20 +118,8 @@ fn read_object(object: &str, number: usize, compiler: &mut Compiler) -> Result<(
                 Some(elements) => Elements::read(elements).map_err(wrong)?,
                 None => Vec::new(),
             };
-            let set = Set {
-                name: text(&object["name"]).ok_or_else(|| missing("name"))?,
-                key: types(&object["type"]).ok_or_else(|| missing("type"))?,
-                data: if object["map"].is_null() { None } else { types(&object["map"]) },
-                flags: words(&object["flags"]),
-                size: object["size"].as_u64().and_then(|size| u32::try_from(size).ok()),
-                timeout_ms: seconds(&object["timeout"]),
-                counter: object["stmt"]
-                    .as_array()
-                    .is_some_and(|all| all.iter().any(|one| one.get("counter").is_some())),
-                elements,
-                line: number,
-            };
-            compiler.set(&table, set);
+            let set = set(&object).map_err(missing)?;
+            compiler.set(&table, Set { elements, line: number, ..set });
         }
         _ => {
             let chain = text(&object["chain"]).ok_or_else(|| missing("chain"))?;
@@ -141,6 +131,22 @@ fn read_object(object: &str, number: usize, compiler: &mut Compiler) -> Result<(
         }
     }
     Ok(())
+}
+
+/// A set or map without its elements, or what is missing of it.
+fn set(object: &Json) -> Result<Set, &'static str> {
+    let has_counter = |all: &Vec<Json>| all.iter().any(|one| one.get("counter").is_some());
+    Ok(Set {
+        name: text(&object["name"]).ok_or("name")?,
+        key: types(&object["type"]).ok_or("type")?,
+        data: if object["map"].is_null() { None } else { types(&object["map"]) },
+        flags: words(&object["flags"]),
+        size: object["size"].as_u64().and_then(|size| u32::try_from(size).ok()),
+        timeout_ms: seconds(&object["timeout"]),
+        counter: object["stmt"].as_array().is_some_and(has_counter),
+        conditions: conditions(&object["stmt"]),
+        ..Set::default()
+    })
 }
 
 /// The elements of a set, read one at a time.
@@ -220,6 +226,11 @@ fn type_name(kind: super::bytes::Kind) -> String {
         Kind::State => "ct_state",
         Kind::Status => "ct_status",
         Kind::AddressType => "fib_addrtype",
+        Kind::TcpFlags => "tcp_flag",
+        // of these there is no type: their name is their field's
+        Kind::Byte => "ip ttl",
+        Kind::Short => "ip length",
+        Kind::Long => "tcp sequence",
     }
     .into()
 }
@@ -254,6 +265,8 @@ fn element(json: Json) -> Option<Element> {
             element.expires_ms = seconds(&inner["expires"]);
             let counter = &inner["counter"];
             element.counter = counter["packets"].as_u64().zip(counter["bytes"].as_u64());
+            element.is_conditional = ["limit", "quota", "ct count"].iter().any(|name| inner.get(*name).is_some())
+                || !conditions(&inner["stmt"]).is_empty();
             element
         }
         key => Element::new(constant(key)?),
@@ -283,6 +296,7 @@ fn constant(json: Json) -> Option<Value> {
     Some(match json {
         Json::String(word) => Value::Word(word),
         Json::Number(number) => Value::Word(number.to_string()),
+        Json::Bool(is_there) => Value::Word(if is_there { "exists" } else { "missing" }.into()),
         Json::Object(fields) => {
             let (kind, mut value) = fields.into_iter().next()?;
             match kind.as_str() {
@@ -296,12 +310,77 @@ fn constant(json: Json) -> Option<Value> {
                     }
                 }
                 "set" => Value::Elements(elements_of(value)?),
+                "|" => Value::Flags(bits(value)?),
                 _ => return None,
             }
         }
-        Json::Array(words) => Value::Flags(words.iter().map(text).collect::<Option<_>>()?),
+        words @ Json::Array(_) => Value::Flags(bits(words)?),
         _ => return None,
     })
+}
+
+/// Words that name bits, all of which are meant.
+fn bits(json: Json) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    for part in array(json)? {
+        match constant(part)? {
+            Value::Word(word) => words.push(word),
+            Value::Flags(more) => words.extend(more),
+            _ => return None,
+        }
+    }
+    Some(words)
+}
+
+/// Statements of sets and elements that a packet may not pass, as nft writes them.
+fn conditions(statements: &Json) -> Vec<String> {
+    let named = statements.as_array().into_iter().flatten().filter_map(|one| one.as_object()?.iter().next());
+    named
+        .filter(|(name, _)| !["counter", "last"].contains(&name.as_str()))
+        .map(|(name, value)| named_text(name, value))
+        .collect()
+}
+
+/// A statement that a packet may not pass, as nft writes it.
+fn named_text(name: &str, value: &Json) -> String {
+    let mut words = vec![name.to_owned()];
+    match value {
+        Json::String(object) => words.push(format!("name {object:?}")),
+        value => {
+            let part = |key: &str| number_or_text(&value[key]);
+            words.extend((name == "limit").then(|| "rate".to_owned()));
+            words.extend((value["inv"] == true).then(|| "over".to_owned()));
+            words.extend(part("rate").zip(part("per")).map(|(rate, per)| match part("rate_unit") {
+                Some(unit) if unit != "packets" => format!("{rate} {unit}/{per}"),
+                _ => format!("{rate}/{per}"),
+            }));
+            words.extend(["val", "val_unit"].into_iter().filter_map(part));
+        }
+    }
+    words.join(" ")
+}
+
+/// What a value is called of which nothing else is known.
+fn other(kind: &str, value: &Json) -> Option<Value> {
+    let part = |key: &str| number_or_text(&value[key]);
+    let (first, keys): (&str, &[&str]) = match kind {
+        "tcp option" | "ip option" | "sctp chunk" | "dccp option" => (kind, &["name", "type", "field"]),
+        "exthdr" if part("field").is_some() => ("", &["name", "field"]),
+        "exthdr" => (kind, &["name"]),
+        "socket" | "osf" => (kind, &["key"]),
+        "rt" => (kind, &["family", "key"]),
+        "ipsec" => (kind, &["dir", "family", "key"]),
+        "tunnel" => (kind, &["key"]),
+        "jhash" => {
+            let of = value.get("expr").cloned().and_then(expression)?;
+            return Some(Value::Other(format!("jhash {of} mod {}", part("mod")?)));
+        }
+        "symhash" => return Some(Value::Other(format!("symhash mod {}", part("mod")?))),
+        "payload" => return Some(Value::Other(format!("@{},{},{}", part("base")?, part("offset")?, part("len")?))),
+        _ => return None,
+    };
+    let words = std::iter::once(first.to_owned()).chain(keys.iter().filter_map(|key| part(key)));
+    Some(Value::Other(words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")))
 }
 
 fn array(json: Json) -> Option<Vec<Json>> {
@@ -316,7 +395,9 @@ fn expression(json: Json) -> Option<Value> {
     let Json::Object(fields) = json else { return None };
     let (kind, mut value) = fields.into_iter().next()?;
     Some(match kind.as_str() {
-        "payload" => Value::Header(text(&value["protocol"])?, text(&value["field"])?),
+        "payload" if value.get("protocol").is_some() => {
+            Value::Header(text(&value["protocol"])?, text(&value["field"])?)
+        }
         "meta" => Value::Meta(text(&value["key"])?),
         "ct" => {
             let direction = match value["dir"].as_str() {
@@ -343,10 +424,14 @@ fn expression(json: Json) -> Option<Value> {
         "&" | "|" | "^" => {
             let mut sides = array(value)?.into_iter();
             let left = expression(sides.next()?)?;
-            let Value::Word(bits) = constant(sides.next()?)? else { return None };
+            let bits = match constant(sides.next()?)? {
+                Value::Word(bits) => bits,
+                Value::Flags(words) => words.join(","),
+                _ => return None,
+            };
             Value::Bits(Box::new(left), kind.chars().next()?, bits)
         }
-        _ => return None,
+        _ => other(&kind, &value)?,
     })
 }
 
@@ -362,8 +447,19 @@ fn set_of(json: Json) -> Option<Value> {
 }
 
 fn statement_or_text(json: Json) -> Statement {
-    let text = json.to_string();
+    let text = match json.as_object().and_then(|fields| fields.iter().next()) {
+        Some((kind, value)) => unknown(kind, value),
+        None => json.to_string(),
+    };
     statement(json).unwrap_or(Statement::Unknown(text))
+}
+
+/// A statement that is not understood: what it writes into, or what it is called and what it says.
+fn unknown(kind: &str, value: &Json) -> String {
+    match value.get("key").cloned().and_then(expression).filter(|_| kind == "mangle") {
+        Some(field) => format!("{field} set {}", value["value"]),
+        None => format!("{kind} {value}"),
+    }
 }
 
 fn statement(json: Json) -> Option<Statement> {
@@ -388,20 +484,20 @@ fn statement(json: Json) -> Option<Statement> {
         "vmap" => Statement::Vmap(expression(value["key"].take())?, set_of(value["data"].take())?),
         "counter" | "log" | "last" => Statement::Harmless,
         "notrack" => Statement::Untrack,
-        "limit" | "quota" | "ct count" => Statement::Condition(text_of_it),
+        "limit" | "quota" | "ct count" => Statement::Condition(named_text(&kind, &value)),
+        "reset" => Statement::Condition(format!("reset {}", expression(value)?)),
+        "flow" => Statement::Condition(format!("flow add {}", text(&value["flowtable"])?)),
+        "ct helper" | "ct timeout" | "ct expectation" => Statement::Harmless,
         "xt" if value["type"] == "match" && value["name"] == "comment" => Statement::Harmless,
-        "xt" if value["type"] == "match" => Statement::Condition(text_of_it),
-        "masquerade" => Statement::Masquerade(words(&value["flags"])),
-        "redirect" => Statement::Redirect(match value["port"].take() {
-            Json::Null => None,
-            port => Some(constant(port)?),
-        }),
+        "xt" if value["type"] == "match" => Statement::Extension(text_of_it),
+        "masquerade" => Statement::Masquerade { port: side(&mut value, "port")?, flags: words(&value["flags"]) },
+        "redirect" => Statement::Redirect { port: side(&mut value, "port")?, flags: words(&value["flags"]) },
         "dnat" | "snat" => {
-            let mut side = |name: &str| match value[name].take() {
-                Json::Null => Some(None),
-                json => expression(json.clone()).or_else(|| constant(json)).map(Some),
-            };
-            let (address, port) = (side("addr")?, side("port")?);
+            // whole prefixes are translated into others otherwise
+            if words(&value["type_flags"]).iter().any(|flag| flag != "concat") {
+                return None;
+            }
+            let (address, port) = (side(&mut value, "addr")?, side(&mut value, "port")?);
             Statement::Nat { source: kind == "snat", address, port, flags: words(&value["flags"]) }
         }
         "reject" => match text(&value["type"]) {
@@ -420,6 +516,14 @@ fn statement(json: Json) -> Option<Statement> {
         "set" | "map" => update(&kind, value)?,
         _ => return None,
     })
+}
+
+/// An address or a port to translate to, if there is one.
+fn side(value: &mut Json, name: &str) -> Option<Option<Value>> {
+    match value.get_mut(name).map(Json::take) {
+        None | Some(Json::Null) => Some(None),
+        Some(json) => expression(json.clone()).or_else(|| constant(json)).map(Some),
+    }
 }
 
 /// `update @set { key timeout 3h : value }`.
@@ -442,7 +546,8 @@ fn update(kind: &str, mut value: Json) -> Option<Statement> {
     element.timeout_ms = timeout;
     element.data = match value["data"].take() {
         Json::Null => None,
-        data => Some(Data::Value(expression(data)?)),
+        data => Some(Data::Value(expression(data.clone()).or_else(|| constant(data))?)),
     };
-    Some(Statement::Update { op, set, element })
+    let condition = Some(conditions(&value["stmt"]).join(" ")).filter(|text| !text.is_empty());
+    Some(Statement::Update { op, set, element, condition })
 }

@@ -8,6 +8,8 @@
 mod ast;
 mod bytes;
 mod compile;
+mod expression;
+mod fields;
 mod json;
 mod rules;
 mod statement;
@@ -41,6 +43,9 @@ impl fmt::Display for Note {
         write!(f, "line {}: {}", self.line, self.what)
     }
 }
+
+/// What is said of a flowtable.
+const FLOWTABLE: &str = "a flowtable: its packets pass the rules by";
 
 /// Why a text is no listing.
 pub type NoListing = Note;

@@ -1,8 +1,9 @@
 //! Statements as the expressions that the kernel runs.
 
 use super::ast::{Element, Rule, Statement, TableName, Value};
-use super::bytes::{Kind, bounds, number};
+use super::bytes::{Kind, all_bits, bounds, number};
 use super::compile::{Anonymous, Compiler, MapData, address_kind, concatenated};
+use super::fields;
 use crate::netlink::attr::Writer;
 use crate::netlink::model::{Bytes, Data, Expr, NfFamily, Register, Verdict};
 use crate::netlink::uapi::comparison as cmp;
@@ -46,19 +47,17 @@ impl Made<'_> {
 
     /// What is only a condition stays one; what it presupposes is known of it all the same.
     fn not_understood(&mut self, statement: &Statement) {
-        let text = match statement {
-            Statement::Match { left, op, right } => {
-                let text = format!("{left} {op} {right}");
-                self.presuppose(left);
-                self.raw(LISTED_CONDITION, &text);
-                text
+        let text = statement.to_string();
+        if let Statement::Match { left, .. } = statement {
+            self.presuppose(left);
+            self.raw(LISTED_CONDITION, &text);
+            // of something that no rule of packets' ways asks for it is enough that it is asked for
+            if Kind::of(left).is_none() {
+                return;
             }
-            other => {
-                let text = format!("{other:?}");
-                self.raw(LISTED, &text);
-                text
-            }
-        };
+        } else {
+            self.raw(LISTED, &text);
+        }
         let (family, table) = (self.table.family.name(), &self.table.name);
         self.compiler.note(self.line, format!("{family} {table}: {text} is not understood"));
     }
@@ -74,15 +73,13 @@ impl Made<'_> {
             Statement::Nat { source, address, port, flags } => {
                 self.nat(*source, address.as_ref(), port.as_ref(), flags)?;
             }
-            Statement::Masquerade(flags) => {
-                self.exprs.push(Expr::Masq { flags: nat_flags(flags), proto_min: None, proto_max: None });
+            Statement::Masquerade { port, flags } => {
+                let (proto_min, proto_max) = self.ports(port.as_ref(), 0)?;
+                self.exprs.push(Expr::Masq { flags: nat_flags(flags), proto_min, proto_max });
             }
-            Statement::Redirect(port) => {
-                let register = match port {
-                    Some(port) => Some(self.constant(Kind::Port, port, 0)?),
-                    None => None,
-                };
-                self.exprs.push(Expr::Redir { proto_min: register, proto_max: register, flags: 0 });
+            Statement::Redirect { port, flags } => {
+                let (proto_min, proto_max) = self.ports(port.as_ref(), 0)?;
+                self.exprs.push(Expr::Redir { proto_min, proto_max, flags: nat_flags(flags) });
             }
             Statement::Reject(kind, what) => self.reject(kind.as_deref(), what.as_deref())?,
             Statement::SetMeta(key, value) => self.set_meta(key, value)?,
@@ -94,10 +91,13 @@ impl Made<'_> {
                 writer.u32(4, 1); // NFTA_CT_SREG
                 self.exprs.push(Expr::Raw { name: "ct".into(), data: writer.bytes });
             }
-            Statement::Update { op, set, element } => self.update(*op, set, element)?,
+            Statement::Update { op, set, element, condition } => {
+                self.update(*op, set, element)?;
+                condition.iter().for_each(|text| self.raw(LISTED_CONDITION, text));
+            }
             Statement::Harmless => {}
             Statement::Untrack => self.exprs.push(Expr::Raw { name: "notrack".into(), data: Vec::new() }),
-            Statement::Condition(text) => self.raw(LISTED_CONDITION, text),
+            Statement::Condition(text) | Statement::Extension(text) => self.raw(LISTED_CONDITION, text),
             Statement::Unknown(text) => self.raw(LISTED, text),
         }
         Some(())
@@ -131,37 +131,50 @@ impl Made<'_> {
 
     /// `tcp dport` is a port of TCP alone, and `ip daddr` in tables of both families one of IPv4.
     fn presuppose(&mut self, value: &Value) {
-        let Value::Header(header, field) = value else { return };
-        match header.as_str() {
-            "tcp" | "udp" | "sctp" | "icmp" | "icmpv6" if self.protocol.as_ref() != Some(header) => {
+        let (header, field) = match value {
+            Value::Header(header, field) => (header, field.as_str()),
+            // `tcp option maxseg size`, `sctp chunk init`
+            Value::Other(text) if text.contains(' ') => {
+                let (header, rest) = text.split_once(' ').expect("it has a space");
+                return self.presuppose_part(header, rest);
+            }
+            _ => return,
+        };
+        self.presuppose_part(header, field);
+    }
+
+    fn presuppose_part(&mut self, header: &str, field: &str) {
+        match header {
+            "tcp" | "udp" | "udplite" | "sctp" | "dccp" | "icmp" | "icmpv6" | "igmp" | "ah" | "esp" | "comp"
+            | "gre"
+                if self.protocol.as_deref() != Some(header) =>
+            {
                 self.exprs.push(Expr::MetaLoad { dreg: 1, key: 16 });
                 let number = Kind::Protocol.bytes(header).expect("its number is known");
                 self.compare(cmp::EQ, &number);
-                self.protocol = Some(header.clone());
+                self.protocol = Some(header.to_owned());
             }
-            "ip" | "ip6" if self.table.family == NfFamily::INET && field != "nexthdr" => {
-                self.exprs.push(Expr::MetaLoad { dreg: 1, key: 15 });
-                self.compare(cmp::EQ, &[if header == "ip" { 2 } else { 10 }]);
-            }
+            "ip" if field != "nexthdr" => self.presuppose_family(NfFamily::IPV4),
+            "ip6" if field != "nexthdr" => self.presuppose_family(NfFamily::IPV6),
+            // headers behind that of IPv6
+            "frag" | "hbh" | "dst" | "rt0" | "srh" | "mh" | "exthdr" => self.presuppose_family(NfFamily::IPV6),
             _ => {}
+        }
+    }
+
+    /// In tables of both families: that the packet is of this one.
+    fn presuppose_family(&mut self, family: NfFamily) {
+        if self.table.family == NfFamily::INET {
+            self.exprs.push(Expr::MetaLoad { dreg: 1, key: 15 });
+            self.compare(cmp::EQ, &[family.0]);
         }
     }
 
     fn load_one(&mut self, value: &Value, dreg: Register) -> Option<()> {
         let expr = match value {
             Value::Header(header, field) => {
-                let (base, offset, len) = match (header.as_str(), field.as_str()) {
-                    ("ip", "saddr") => (1, 12, 4),
-                    ("ip", "daddr") => (1, 16, 4),
-                    ("ip", "protocol") => (1, 9, 1),
-                    ("ip6", "saddr") => (1, 8, 16),
-                    ("ip6", "daddr") => (1, 24, 16),
-                    ("ip6", "nexthdr") => (1, 6, 1),
-                    (_, "sport") => (2, 0, 2),
-                    (_, "dport") => (2, 2, 2),
-                    _ => return None,
-                };
-                Expr::Payload { dreg, base, offset, len }
+                let (base, offset, kind) = fields::field(header, field)?;
+                Expr::Payload { dreg, base, offset, len: kind.len() as u32 }
             }
             Value::Meta(key) => Expr::MetaLoad { dreg, key: meta_key(key)? },
             Value::Ct { key, direction } => Expr::Ct { dreg, key: ct_key(key)?, direction: *direction },
@@ -199,10 +212,15 @@ impl Made<'_> {
         if let Value::Bits(value, '&', bits) = left {
             let kinds = self.load(value, 0)?;
             let [kind] = kinds[..] else { return None };
-            let bits = kind.bytes(bits)?;
+            let bits = all_bits(kind, bits.split(','))?;
             self.bitwise(&bits.clone(), &Bytes::from_elem(0, bits.len()));
-            let (wanted, _) = bounds(kind, right)?;
-            let op = if op == "!=" { cmp::NEQ } else { cmp::EQ };
+            let (wanted, last) = bounds(kind, right)?;
+            let op = match op {
+                "!=" => cmp::NEQ,
+                "in" | "==" => cmp::EQ,
+                _ => return None,
+            };
+            (wanted == last).then_some(())?;
             self.compare(op, &wanted);
             return Some(());
         }
@@ -224,16 +242,14 @@ impl Made<'_> {
 
     fn compare_one(&mut self, kind: Kind, op: &str, right: &Value) -> Option<()> {
         if kind.is_bits() && matches!(op, "in" | "!") {
-            let words = match right {
-                Value::Flags(words) => words.clone(),
-                Value::Word(word) => vec![word.clone()],
+            let bits = match right {
+                Value::Flags(words) => all_bits(kind, words.iter().map(String::as_str))?,
+                Value::Word(word) => kind.bytes(word)?,
                 _ => return None,
             };
-            let bits: Option<Vec<Bytes>> = words.iter().map(|word| kind.bytes(word)).collect();
-            let of = |bytes: &Bytes| u32::from_ne_bytes(bytes[..].try_into().expect("four bytes"));
-            let bits = bits?.iter().fold(0u32, |all, bytes| all | of(bytes));
-            self.bitwise(&Bytes::from_slice(&bits.to_ne_bytes()), &Bytes::from_elem(0, 4));
-            self.compare(if op == "!" { cmp::EQ } else { cmp::NEQ }, &[0; 4]);
+            let none = Bytes::from_elem(0, bits.len());
+            self.bitwise(&bits, &none);
+            self.compare(if op == "!" { cmp::EQ } else { cmp::NEQ }, &none);
             return Some(());
         }
         if let (Kind::Interface, Value::Word(word)) = (kind, right)
@@ -249,7 +265,15 @@ impl Made<'_> {
             self.compare(if op == "!=" { cmp::NEQ } else { cmp::EQ }, &first);
             return Some(());
         }
-        let (first, last) = bounds(kind, right)?;
+        let (mut first, mut last) = bounds(kind, right)?;
+        if kind.is_of_host() && (first != last || op.starts_with(['<', '>'])) {
+            // as nft has it: what is compared is turned round, if need be, so that the highest byte comes first
+            self.exprs.push(Expr::Byteorder { sreg: 1, dreg: 1, op: 1, len: 4, size: 4 });
+            if cfg!(target_endian = "little") {
+                first.reverse();
+                last.reverse();
+            }
+        }
         match (op, first == last) {
             ("in" | "==", true) => self.compare(cmp::EQ, &first),
             ("!=", true) => self.compare(cmp::NEQ, &first),
@@ -293,13 +317,43 @@ impl Made<'_> {
         Some(register(word))
     }
 
+    /// The same of a constant or a range: the registers of its ends.
+    fn ends(&mut self, kind: Kind, value: &Value, word: u32) -> Option<(Option<Register>, Option<Register>)> {
+        let (first, last) = bounds(kind, value)?;
+        let is_range = first != last;
+        let mut put = |bytes, word| {
+            self.exprs.push(Expr::Immediate { dreg: register(word), data: Data::Value(bytes) });
+            Some(register(word))
+        };
+        let begin = put(first, word);
+        let end = if is_range { put(last, word + (kind.len() as u32).div_ceil(4)) } else { begin };
+        Some((begin, end))
+    }
+
+    /// Loads the ports of a translation, which a map may give, from a word on that begins a long register.
+    fn ports(&mut self, port: Option<&Value>, word: u32) -> Option<(Option<Register>, Option<Register>)> {
+        match port {
+            None => Some((None, None)),
+            Some(Value::Map(key, map)) => {
+                let kinds = self.load(key, word)?;
+                let found = Some(register(word));
+                self.lookup(&kinds, map, MapData::Value(&[Kind::Port]), found, false)?;
+                if let Some(Expr::Lookup { sreg, .. }) = self.exprs.last_mut() {
+                    *sreg = register(word);
+                }
+                Some((found, found))
+            }
+            Some(value) => self.ends(Kind::Port, value, word),
+        }
+    }
+
     fn nat(&mut self, source: bool, address: Option<&Value>, port: Option<&Value>, flags: &[String]) -> Option<()> {
         let kind = address_kind(self.table.family).or_else(|| match address {
             Some(Value::Word(word)) if word.contains(':') => Some(Kind::Ipv6),
             _ => Some(Kind::Ipv4),
         })?;
         let words = kind.len() as u32 / 4;
-        let (mut to, mut to_port) = (None, None);
+        let ((mut to, mut to_last), mut of_map) = ((None, None), None);
         match address {
             Some(Value::Map(key, map)) => {
                 let key = self.load(key, 0)?;
@@ -307,34 +361,25 @@ impl Made<'_> {
                 let has_port = port.is_none() && self.gives_port(map);
                 let data = if has_port { &both[..] } else { &both[..1] };
                 self.lookup(&key, map, MapData::Value(data), Some(1), false)?;
-                to = Some(1);
-                to_port = has_port.then_some(register(words));
+                (to, to_last) = (Some(1), Some(1));
+                of_map = has_port.then_some(register(words));
             }
-            Some(value) => to = Some(self.constant(kind, value, 0)?),
+            Some(value) => (to, to_last) = self.ends(kind, value, 0)?,
             None => {}
         }
-        match port {
-            Some(Value::Map(key, map)) => {
-                // behind the address, which takes four words at most
-                let kinds = self.load(key, 4)?;
-                let before = self.exprs.len();
-                self.lookup(&kinds, map, MapData::Value(&[Kind::Port]), Some(2), false)?;
-                if let Some(Expr::Lookup { sreg, .. }) = self.exprs.get_mut(before) {
-                    *sreg = 2;
-                }
-                to_port = Some(2);
-            }
-            Some(value) => to_port = Some(self.constant(Kind::Port, value, 4)?),
-            None => {}
+        // behind the address, which takes four words at most, or twice as many
+        let (mut to_port, mut to_last_port) = self.ports(port, if to == to_last { 4 } else { 8 })?;
+        if of_map.is_some() {
+            (to_port, to_last_port) = (of_map, of_map);
         }
         let specified = u32::from(to.is_some()) | if to_port.is_some() { 2 } else { 0 };
         self.exprs.push(Expr::Nat {
             kind: u32::from(!source),
             family: if kind == Kind::Ipv4 { 2 } else { 10 },
             addr_min: to,
-            addr_max: to,
+            addr_max: to_last,
             proto_min: to_port,
-            proto_max: to_port,
+            proto_max: to_last_port,
             flags: nat_flags(flags) | specified,
         });
         Some(())
@@ -352,8 +397,8 @@ impl Made<'_> {
         }
     }
 
-    fn reject(&mut self, kind: Option<&str>, what: Option<&str>) -> Option<()> {
-        let (kind, code) = match (kind, what) {
+    fn reject(&mut self, named: Option<&str>, what: Option<&str>) -> Option<()> {
+        let (kind, code) = match (named, what) {
             (None, _) if self.table.family == NfFamily::IPV4 => (0, 3),
             (None, _) if self.table.family == NfFamily::IPV6 => (0, 4),
             (None, _) => (2, 1),
@@ -393,6 +438,12 @@ impl Made<'_> {
             ),
             _ => return None,
         };
+        match (kind, what) {
+            (1, _) => self.presuppose_part("tcp", "flags"),
+            (0, Some(_)) if named == Some("icmp") => self.presuppose_family(NfFamily::IPV4),
+            (0, Some(_)) => self.presuppose_family(NfFamily::IPV6),
+            _ => {}
+        }
         self.exprs.push(Expr::Reject { kind, code });
         Some(())
     }
@@ -414,7 +465,7 @@ impl Made<'_> {
                 self.exprs.push(Expr::MetaSet { sreg: 1, key: 2 });
             }
             // this says nothing about where a packet goes
-            "nftrace" => {}
+            "nftrace" | "secmark" => {}
             _ => return None,
         }
         Some(())
@@ -437,6 +488,10 @@ impl Made<'_> {
                 };
                 self.bitwise(&Bytes::from_slice(&mask.to_ne_bytes()), &Bytes::from_slice(&xor.to_ne_bytes()));
             }
+            Value::Map(key, map) => {
+                let kinds = self.load(key, 0)?;
+                self.lookup(&kinds, map, MapData::Value(&[Kind::Mark]), Some(1), false)?;
+            }
             value => {
                 matches!(self.load(value, 0)?[..], [Kind::Mark | Kind::Integer]).then_some(())?;
             }
@@ -450,7 +505,10 @@ impl Made<'_> {
         let sreg_data = match &element.data {
             Some(super::ast::Data::Value(value)) => {
                 let word = words.next_multiple_of(4);
-                self.load(value, word)?;
+                match value {
+                    Value::Word(_) => _ = self.constant(self.compiler.data_kind(self.table, set)?, value, word)?,
+                    value => _ = self.load(value, word)?,
+                }
                 Some(register(word))
             }
             _ => None,

@@ -1,6 +1,7 @@
 //! A rule's statements, as `nft` writes them in one line.
 
 use super::ast::{Element, Rule, Statement, Value};
+use super::expression::{between, bits, expression, is_expression, one_of, word};
 use super::text;
 use super::token::{Token, Tokens, duration_ms};
 
@@ -20,10 +21,8 @@ pub fn rule(tokens: &mut Tokens) -> Rule {
             }
             Some(Token::Word("#")) => hash(tokens, &mut rule),
             Some(_) => match statement(tokens) {
-                Some(Statement::Condition(_)) => {
-                    let end = begin.len() - tokens.rest().len();
-                    rule.statements.push(Statement::Condition(begin[..end].trim().to_owned()));
-                }
+                Some(Statement::Condition(_)) => rule.statements.push(Statement::Condition(between(begin, tokens))),
+                Some(Statement::Extension(_)) => rule.statements.push(Statement::Extension(between(begin, tokens))),
                 Some(statement) => rule.statements.push(statement),
                 None => {
                     tokens.rest_of_line();
@@ -46,23 +45,8 @@ fn hash(tokens: &mut Tokens, rule: &mut Rule) {
         Some(name) if name.chars().any(|c| c.is_ascii_uppercase()) => {
             rule.statements.push(Statement::Unknown(format!("# {name}")));
         }
-        Some(name) => rule.statements.push(Statement::Condition(format!("# {name}"))),
+        Some(name) => rule.statements.push(Statement::Extension(format!("# {name}"))),
         None => {}
-    }
-}
-
-fn word<'a>(tokens: &mut Tokens<'a>) -> Option<&'a str> {
-    tokens.next()?.text()
-}
-
-/// Takes the next word if it is one of these.
-fn one_of<'a>(tokens: &mut Tokens<'a>, words: &[&str]) -> Option<&'a str> {
-    match tokens.peek() {
-        Some(Token::Word(word)) if words.contains(&word) => {
-            tokens.next();
-            Some(word)
-        }
-        _ => None,
     }
 }
 
@@ -77,35 +61,37 @@ fn statement(tokens: &mut Tokens) -> Option<Statement> {
     let taken = match first {
         "jump" | "goto" => Statement::Verdict(text::verdict(&mut ahead, first).ok()?),
         "counter" => {
-            if one_of(&mut ahead, &["name"]).is_some() {
-                word(&mut ahead)?;
-            }
-            for _ in 0..2 {
-                if one_of(&mut ahead, &["packets", "bytes"]).is_some() {
-                    word(&mut ahead)?;
-                }
-            }
+            counter(&mut ahead)?;
             Statement::Harmless
         }
         "log" => log(&mut ahead)?,
         "notrack" => Statement::Untrack,
-        "limit" | "quota" => {
-            while let Some(Token::Word(word)) = ahead.peek()
-                && !is_end_of_limit(word)
-            {
-                ahead.next();
-            }
+        "last" => {
+            condition(&mut ahead, first)?;
+            Statement::Harmless
+        }
+        "limit" | "quota" | "flow" | "reset" => {
+            condition(&mut ahead, first)?;
             Statement::Condition(String::new())
         }
+        "ct" if ahead.peek() == Some(Token::Word("count")) => {
+            condition(&mut ahead, first)?;
+            Statement::Condition(String::new())
+        }
+        "ct" if is_object_of_connections(&ahead) => {
+            word(&mut ahead)?;
+            word(&mut ahead)?;
+            taken_value(&mut ahead)?;
+            Statement::Harmless
+        }
         "reject" => reject(&mut ahead)?,
-        "masquerade" => Statement::Masquerade(nat_flags(&mut ahead)),
+        "masquerade" => {
+            let port = to_port(&mut ahead)?;
+            Statement::Masquerade { port, flags: nat_flags(&mut ahead) }
+        }
         "redirect" => {
-            let port = match one_of(&mut ahead, &["to"]) {
-                Some(_) => Some(Value::Word(word(&mut ahead)?.strip_prefix(':')?.to_owned())),
-                None => None,
-            };
-            nat_flags(&mut ahead);
-            Statement::Redirect(port)
+            let port = to_port(&mut ahead)?;
+            Statement::Redirect { port, flags: nat_flags(&mut ahead) }
         }
         "dnat" | "snat" => nat(&mut ahead, first == "snat")?,
         "update" | "add" | "delete" => update(&mut ahead, first)?,
@@ -116,11 +102,102 @@ fn statement(tokens: &mut Tokens) -> Option<Statement> {
     Some(taken)
 }
 
-/// The words that can follow a limit; those of the limit itself never are these.
-fn is_end_of_limit(word: &str) -> bool {
-    const NEXT: [&str; 12] =
-        ["accept", "drop", "return", "continue", "jump", "goto", "reject", "log", "counter", "comment", "meta", "ct"];
-    NEXT.contains(&word)
+/// `name "x"`, or a map that gives the name; if there is one.
+fn object(tokens: &mut Tokens) -> Option<bool> {
+    if one_of(tokens, &["name"]).is_none() {
+        return Some(false);
+    }
+    taken_value(tokens)?;
+    Some(true)
+}
+
+/// Takes a word, or a map's value.
+fn taken_value(tokens: &mut Tokens) -> Option<()> {
+    match tokens.peek()? {
+        Token::Word(word) if is_expression(word) => mapped(tokens).map(drop),
+        _ => word(tokens).map(drop),
+    }
+}
+
+/// `ct helper set`, and the like.
+fn is_object_of_connections(tokens: &Tokens) -> bool {
+    let mut ahead = tokens.clone();
+    one_of(&mut ahead, &["helper", "timeout", "expectation"]).is_some() && one_of(&mut ahead, &["set"]).is_some()
+}
+
+/// What follows `counter`.
+fn counter(tokens: &mut Tokens) -> Option<()> {
+    object(tokens)?;
+    for _ in 0..2 {
+        if one_of(tokens, &["packets", "bytes"]).is_some() {
+            word(tokens)?;
+        }
+    }
+    Some(())
+}
+
+/// What follows the first word of a statement that a packet may not pass.
+fn condition(tokens: &mut Tokens, first: &str) -> Option<()> {
+    const UNITS: [&str; 5] = ["packets", "bytes", "kbytes", "mbytes", "gbytes"];
+    match first {
+        "ct" => {
+            (word(tokens)? == "count").then_some(())?;
+            one_of(tokens, &["over"]);
+            word(tokens)?;
+        }
+        // an option that is taken out of the packet says nothing about where it goes
+        "reset" => _ = expression(tokens)?,
+        "flow" => _ = (word(tokens)?, word(tokens)?),
+        "last" => {
+            if one_of(tokens, &["used"]).is_some() {
+                word(tokens)?;
+            }
+        }
+        _ if object(tokens)? => {}
+        "limit" => {
+            (word(tokens)? == "rate").then_some(())?;
+            one_of(tokens, &["over"]);
+            // `10/second`, or `10 mbytes/second`
+            if !word(tokens)?.contains('/') {
+                word(tokens)?;
+            }
+            if one_of(tokens, &["burst"]).is_some() {
+                word(tokens)?;
+                one_of(tokens, &UNITS);
+            }
+        }
+        _ => {
+            one_of(tokens, &["over", "until"]);
+            word(tokens)?;
+            one_of(tokens, &UNITS)?;
+            if one_of(tokens, &["used"]).is_some() {
+                word(tokens)?;
+                one_of(tokens, &UNITS)?;
+            }
+        }
+    }
+    Some(())
+}
+
+/// Takes a statement of an element; where it is not understood, its first word.
+pub fn of_element(tokens: &mut Tokens) {
+    let first = word(tokens).unwrap_or_default();
+    let mut ahead = tokens.clone();
+    if condition(&mut ahead, first).is_some() {
+        *tokens = ahead;
+    }
+}
+
+/// `to :80`, `to :80-90`, or `to :` and a map; if there is one.
+fn to_port(tokens: &mut Tokens) -> Option<Option<Value>> {
+    if one_of(tokens, &["to"]).is_none() {
+        return Some(None);
+    }
+    tokens.colon().then_some(())?;
+    Some(Some(match tokens.peek()? {
+        Token::Word(word) if is_expression(word) => mapped(tokens)?.0,
+        _ => text::part(word(tokens)?),
+    }))
 }
 
 fn log(tokens: &mut Tokens) -> Option<Statement> {
@@ -131,7 +208,9 @@ fn log(tokens: &mut Tokens) -> Option<Statement> {
                 tokens.next();
                 word(tokens)?;
             }
-            one_of(tokens, &["options", "sequence", "sequence,options"]);
+            while one_of(tokens, &["options", "sequence"]).is_some() && tokens.peek() == Some(Token::Mark(',')) {
+                tokens.next();
+            }
         }
     }
     Some(Statement::Harmless)
@@ -142,7 +221,7 @@ fn xt(tokens: &mut Tokens) -> Option<Statement> {
     let name = word(tokens)?;
     Some(match (kind, name) {
         ("match", "comment") => Statement::Harmless,
-        ("match", _) => Statement::Condition(String::new()),
+        ("match", _) => Statement::Extension(String::new()),
         _ => return None,
     })
 }
@@ -212,8 +291,15 @@ fn elements(tokens: &mut Tokens) -> Option<Value> {
 
 /// `10.0.0.1:80`, `[fd00::1]:80`, `10.0.0.1`, `fd00::1` or `:80`.
 fn target(text: &str) -> (Option<Value>, Option<Value>) {
-    let value = |text: &str| Some(Value::Word(text.to_owned()));
-    if let Some(port) = text.strip_prefix(':').filter(|port| port.bytes().all(|byte| byte.is_ascii_digit())) {
+    let value = |text: &str| {
+        Some(match text.split_once('-') {
+            Some((first, last)) => Value::Range(first.into(), last.into()),
+            None => Value::Word(text.into()),
+        })
+    };
+    if let Some(port) =
+        text.strip_prefix(':').filter(|port| port.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-'))
+    {
         return (None, value(port));
     }
     if let Some(inside) = text.strip_prefix('[') {
@@ -237,14 +323,30 @@ fn update(tokens: &mut Tokens, verb: &str) -> Option<Statement> {
     let (set, _) = tokens.named()?;
     (tokens.next()? == Token::Mark('{')).then_some(())?;
     let mut element = Element::new(expression(tokens)?);
-    if one_of(tokens, &["timeout"]).is_some() {
-        element.timeout_ms = Some(duration_ms(word(tokens)?)?);
+    let mut condition_of_it = None;
+    loop {
+        let begin = tokens.rest();
+        match tokens.next()? {
+            Token::Mark('}') => break,
+            Token::Word("timeout") => element.timeout_ms = Some(duration_ms(word(tokens)?)?),
+            Token::Word("expires") => _ = word(tokens)?,
+            Token::Word("counter") => counter(tokens)?,
+            Token::Word("last") => condition(tokens, "last")?,
+            Token::Word(first @ ("limit" | "quota" | "ct")) => {
+                condition(tokens, first)?;
+                condition_of_it = Some(between(begin, tokens));
+            }
+            Token::Word(":") => {
+                let data = match tokens.peek()? {
+                    Token::Word(word) if is_expression(word) => expression(tokens)?,
+                    _ => text::value(tokens).ok()?,
+                };
+                element.data = Some(super::ast::Data::Value(data));
+            }
+            _ => return None,
+        }
     }
-    if one_of(tokens, &[":"]).is_some() {
-        element.data = Some(super::ast::Data::Value(expression(tokens)?));
-    }
-    (tokens.next()? == Token::Mark('}')).then_some(())?;
-    Some(Statement::Update { op, set: set.into(), element })
+    Some(Statement::Update { op, set: set.into(), element, condition: condition_of_it })
 }
 
 /// `left op right`, `key vmap @map`, or `meta mark set …`.
@@ -262,7 +364,7 @@ fn matching(tokens: &mut Tokens) -> Option<Statement> {
         Some("set") => {
             let value = match ahead.peek() {
                 Some(Token::Word(word)) if is_expression(word) => mapped(&mut ahead)?.0,
-                _ => text::value(&mut ahead).ok()?,
+                _ => right(&mut ahead)?,
             };
             match left {
                 Value::Meta(key) => Statement::SetMeta(key, value),
@@ -270,7 +372,18 @@ fn matching(tokens: &mut Tokens) -> Option<Statement> {
                 _ => return None,
             }
         }
-        op => Statement::Match { left, op: op.unwrap_or("in").to_owned(), right: right(&mut ahead)? },
+        op => {
+            let (op, right) = (op.unwrap_or("in").to_owned(), right(&mut ahead)?);
+            match one_of(&mut ahead, &["/"]) {
+                // `tcp flags syn / fin,syn,rst`: of these bits
+                Some(_) => {
+                    let bits = bits(&mut ahead)?.join(",");
+                    let op = if op == "in" { "==".into() } else { op };
+                    Statement::Match { left: Value::Bits(Box::new(left), '&', bits), op, right }
+                }
+                None => Statement::Match { left, op, right },
+            }
+        }
     };
     *tokens = ahead;
     Some(statement)
@@ -285,79 +398,16 @@ fn right(tokens: &mut Tokens) -> Option<Value> {
         Token::Mark(_) | Token::Line => return None,
         Token::Word(_) | Token::Quoted(_) => {}
     }
-    let first = text::value(tokens).ok()?;
-    let (Value::Word(word), Some(Token::Mark(','))) = (&first, tokens.peek()) else { return Some(first) };
-    let mut flags = vec![word.clone()];
-    while tokens.peek() == Some(Token::Mark(',')) {
-        tokens.next();
-        flags.push(tokens.next()?.text()?.to_owned());
+    let mut ahead = tokens.clone();
+    let first = text::value(&mut ahead).ok()?;
+    let Value::Word(word) = &first else {
+        *tokens = ahead;
+        return Some(first);
+    };
+    let is_more = matches!(ahead.peek(), Some(Token::Mark(',') | Token::Word("|")));
+    if is_more || word.starts_with('(') {
+        return bits(tokens).map(Value::Flags);
     }
-    Some(Value::Flags(flags))
-}
-
-const HEADERS: [&str; 12] =
-    ["ip", "ip6", "tcp", "udp", "sctp", "th", "icmp", "icmpv6", "ether", "arp", "vlan", "udplite"];
-const METAS: [&str; 10] =
-    ["iif", "iifname", "oif", "oifname", "mark", "skuid", "skgid", "pkttype", "iiftype", "oiftype"];
-
-fn is_expression(word: &str) -> bool {
-    HEADERS.contains(&word) || METAS.contains(&word) || ["meta", "ct", "fib", "numgen"].contains(&word)
-}
-
-/// Where a value comes from: parts with dots between them, or one of which some bits are meant.
-pub fn expression(tokens: &mut Tokens) -> Option<Value> {
-    let mut parts = vec![primary(tokens)?];
-    while one_of(tokens, &["."]).is_some() {
-        parts.push(primary(tokens)?);
-    }
-    if parts.len() > 1 {
-        return Some(Value::Concat(parts));
-    }
-    let mut value = parts.remove(0);
-    while let Some(operator) = one_of(tokens, &["&", "and", "|", "or", "^", "xor"]) {
-        let operator = match operator {
-            "&" | "and" => '&',
-            "|" | "or" => '|',
-            _ => '^',
-        };
-        value = Value::Bits(Box::new(value), operator, word(tokens)?.to_owned());
-    }
-    Some(value)
-}
-
-fn primary(tokens: &mut Tokens) -> Option<Value> {
-    let first = word(tokens)?;
-    Some(match first {
-        "meta" => Value::Meta(word(tokens)?.to_owned()),
-        "ct" => {
-            let direction = match one_of(tokens, &["original", "reply"]) {
-                Some("original") => Some(0),
-                Some(_) => Some(1),
-                None => None,
-            };
-            let family = one_of(tokens, &["ip", "ip6"]);
-            let key = word(tokens)?;
-            Value::Ct { key: family.map_or_else(|| key.to_owned(), |family| format!("{family} {key}")), direction }
-        }
-        "fib" => {
-            let mut flags = vec![word(tokens)?.to_owned()];
-            while one_of(tokens, &["."]).is_some() {
-                flags.push(word(tokens)?.to_owned());
-            }
-            Value::Fib { flags, result: word(tokens)?.to_owned() }
-        }
-        "numgen" => {
-            let random = word(tokens)? == "random";
-            (word(tokens)? == "mod").then_some(())?;
-            let modulus = word(tokens)?.parse().ok()?;
-            let offset = match one_of(tokens, &["offset"]) {
-                Some(_) => word(tokens)?.parse().ok()?,
-                None => 0,
-            };
-            Value::Numgen { random, modulus, offset }
-        }
-        header if HEADERS.contains(&header) => Value::Header(header.to_owned(), word(tokens)?.to_owned()),
-        meta if METAS.contains(&meta) => Value::Meta(meta.to_owned()),
-        _ => return None,
-    })
+    *tokens = ahead;
+    Some(first)
 }

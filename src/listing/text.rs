@@ -88,11 +88,13 @@ fn table(tokens: &mut Tokens, compiler: &mut Compiler) -> Result<(), NoListing> 
                 compiler.set(&name, set);
             }
             Some(Token::Word("chain")) => chain(tokens, &name, compiler)?,
-            Some(Token::Word(kind @ ("counter" | "quota" | "limit" | "ct" | "synproxy" | "secmark" | "flowtable"))) => {
+            Some(Token::Word(
+                kind @ ("counter" | "quota" | "limit" | "ct" | "synproxy" | "secmark" | "tunnel" | "flowtable"),
+            )) => {
                 while tokens.next_word().is_some_and(|token| token != Token::Mark('{')) {}
                 tokens.skip_block();
                 if kind == "flowtable" {
-                    compiler.note(before, "a flowtable: its packets pass the rules by".into());
+                    compiler.note(before, super::FLOWTABLE.into());
                 }
             }
             Some(Token::Mark(';')) => {}
@@ -129,6 +131,10 @@ fn set(tokens: &mut Tokens, line: usize) -> Result<Set, NoListing> {
                 word(tokens)?;
             }
             Some(Token::Word("auto-merge")) => {}
+            Some(Token::Word(first @ ("limit" | "quota" | "ct"))) => {
+                set.conditions.push(format!("{first}{}", tokens.rest_of_line().trim_end()));
+            }
+            Some(Token::Word("last")) => _ = tokens.rest_of_line(),
             Some(Token::Word("elements")) => {
                 word(tokens)?; // "="
                 mark(tokens, '{')?;
@@ -137,6 +143,7 @@ fn set(tokens: &mut Tokens, line: usize) -> Result<Set, NoListing> {
             Some(Token::Word(word)) if word.starts_with('#') => {
                 tokens.rest_of_line();
             }
+            Some(Token::Word(first)) => set.unknown.push(format!("{first}{}", tokens.rest_of_line().trim_end())),
             other => return Err(wrong(tokens, format!("{other:?} of the set {} is not understood", set.name))),
         }
     }
@@ -189,6 +196,10 @@ fn element(tokens: &mut Tokens) -> Result<Element, NoListing> {
                 };
                 element.counter = number("packets").zip(number("bytes"));
             }
+            Some(Token::Word(first @ ("limit" | "quota" | "ct" | "last"))) => {
+                element.is_conditional |= first != "last";
+                statement::of_element(tokens);
+            }
             Some(Token::Word(":")) => {
                 tokens.next();
                 element.data = Some(data(tokens)?);
@@ -237,13 +248,13 @@ pub fn verdict(tokens: &mut Tokens, first: &str) -> Result<Verdict, NoListing> {
 
 /// A constant: parts with dots between them.
 pub fn value(tokens: &mut Tokens) -> Result<Value, NoListing> {
-    let mut parts = vec![part(word(tokens)?)];
+    let mut parts = vec![one_part(tokens)?];
     loop {
         let mut ahead = tokens.clone();
         match ahead.next_word() {
             Some(Token::Word(".")) => {
                 *tokens = ahead;
-                parts.push(part(word(tokens)?));
+                parts.push(one_part(tokens)?);
             }
             _ if parts.len() == 1 => return Ok(parts.remove(0)),
             _ => return Ok(Value::Concat(parts)),
@@ -251,7 +262,22 @@ pub fn value(tokens: &mut Tokens) -> Result<Value, NoListing> {
     }
 }
 
-fn part(text: &str) -> Value {
+/// A part, which is a range of two texts where these are in quotation marks, such as times.
+fn one_part(tokens: &mut Tokens) -> Result<Value, NoListing> {
+    let mut ahead = tokens.clone();
+    let Some(Token::Quoted(first)) = ahead.next_word() else { return Ok(part(word(tokens)?)) };
+    *tokens = ahead.clone();
+    match (ahead.next(), ahead.next()) {
+        (Some(Token::Word("-")), Some(Token::Quoted(last))) => {
+            *tokens = ahead;
+            Ok(Value::Range(first.into(), last.into()))
+        }
+        _ => Ok(Value::Word(first.into())),
+    }
+}
+
+/// A value, a prefix or a range in one word.
+pub fn part(text: &str) -> Value {
     if let Some((address, length)) = text.split_once('/')
         && let Ok(length) = length.parse()
     {
@@ -259,7 +285,11 @@ fn part(text: &str) -> Value {
     }
     let is_number = |text: &str| text.starts_with(|c: char| c.is_ascii_hexdigit() || c == ':');
     match text.split_once('-') {
-        Some((first, last)) if is_number(first) && is_number(last) && (text.contains(['.', ':']) || digits(first)) => {
+        Some((first, last))
+            if is_number(first)
+                && is_number(last)
+                && (text.contains(['.', ':']) || digits(first) || first.starts_with("0x")) =>
+        {
             Value::Range(first.into(), last.into())
         }
         _ => Value::Word(text.into()),
@@ -281,7 +311,8 @@ fn chain(tokens: &mut Tokens, table: &TableName, compiler: &mut Compiler) -> Res
             continue;
         }
         let token = tokens.peek();
-        let is_head = matches!(token, Some(Token::Word("type" | "policy" | "comment")) | Some(Token::Mark(';')));
+        let is_head =
+            matches!(token, Some(Token::Word("type" | "policy" | "comment" | "flags")) | Some(Token::Mark(';')));
         if !is_head && !begun {
             compiler.chain(table, &chain);
             begun = true;
@@ -295,6 +326,10 @@ fn chain(tokens: &mut Tokens, table: &TableName, compiler: &mut Compiler) -> Res
             Some(Token::Word("policy")) if !begun => {
                 tokens.next();
                 chain.drops = word(tokens)? == "drop";
+            }
+            Some(Token::Word("flags")) if !begun => {
+                tokens.next();
+                word(tokens)?;
             }
             Some(Token::Word("comment")) if !begun => {
                 tokens.next();

@@ -83,6 +83,17 @@ impl<'a> Tokens<'a> {
         }
     }
 
+    /// Takes a colon that something follows without a space.
+    pub fn colon(&mut self) -> bool {
+        match self.rest.trim_start_matches([' ', '\t']).strip_prefix(':') {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
     /// Skips to behind the brace that closes one that was just opened.
     pub fn skip_block(&mut self) {
         let mut depth = 1;
