@@ -18,13 +18,11 @@ pub trait Backend {
     /// The kernel, or the program that loads them, refuses the rules.
     fn load(&mut self, plan: &Plan) -> Result<Loaded>;
 
-    /// What there is now, by kind; nothing where all objects are of one kind.
+    /// What there is now, by kind.
     ///
     /// # Errors
     /// The kernel cannot be asked.
-    fn kinds(&mut self) -> Result<BTreeMap<&'static str, usize>> {
-        Ok(BTreeMap::new())
-    }
+    fn kinds(&mut self) -> Result<BTreeMap<&'static str, usize>>;
 
     /// Follows a change of the plan; what that took, without what was done to find out what to send.
     ///

@@ -28,15 +28,14 @@ const ROUNDS: Rounds = Rounds { rounds: 15, connections: 200 };
 /// This machine cannot run the mode, or not this plan in it.
 pub fn measure(mode: Mode, plan: &Plan) -> Result<Row> {
     let namespace = Namespace::new(mode.name())?;
+    // nobody could listen at an address of it
+    namespace.ip("link set lo up\n")?;
     let mut backend = open(mode, &namespace)?;
     ensure!(!plan.ports.is_empty(), "there are no Services");
     let before = settled_kernel_memory()?;
     let Loaded { objects, bytes, spent: load } = backend.load(plan).context("loading")?;
     let kernel_memory = settled_kernel_memory()? - before;
-    let mut kinds = backend.kinds().context("counting")?;
-    if kinds.is_empty() {
-        kinds.insert("objects", objects);
-    }
+    let kinds = backend.kinds().context("counting")?;
     let Changes { replaced, whole, removed, added } = changes(plan, backend.as_mut())?;
     let (connection, packet) = match Targets::choose(plan) {
         Some(targets) => {
@@ -112,7 +111,7 @@ fn changes(plan: &Plan, backend: &mut dyn Backend) -> Result<Changes> {
 /// New connections, and packets on established ones.
 fn connections(targets: &Targets, namespace: &Namespace, backend: &mut dyn Backend) -> Result<(PerTarget, PerTarget)> {
     backend.change(PlanChange { changed: targets.ports.to_vec(), ..PlanChange::default() })?;
-    let mut script = "link set lo up\n".to_owned();
+    let mut script = String::new();
     for address in targets.addresses() {
         let _ = writeln!(script, "route replace local {address}/32 dev lo");
     }

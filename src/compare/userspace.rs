@@ -1,5 +1,7 @@
 //! A process that carries each connection.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 
 use super::backend::{Backend, Loaded};
@@ -40,6 +42,10 @@ impl Backend for Userspace<'_> {
         let watch = Stopwatch::start()?;
         let applied = self.namespace.run(|| self.programmer.replace(node, ports))?;
         Ok(Loaded { objects: applied.added, bytes: applied.bytes, spent: watch.spent()? })
+    }
+
+    fn kinds(&mut self) -> Result<BTreeMap<&'static str, usize>> {
+        Ok(self.programmer.made())
     }
 
     /// Opening sockets and working out what differs are part of it.

@@ -60,6 +60,16 @@ impl Programmer {
         })
     }
 
+    /// How many listening sockets, elements of sets and maps, and rules there are.
+    pub fn made(&self) -> BTreeMap<&'static str, usize> {
+        let elements = |table: &Table| table.elements.values().map(BTreeMap::len).sum::<usize>();
+        BTreeMap::from([
+            ("listeners", self.doors.places().len()),
+            ("elements", self.loaded.values().map(elements).sum()),
+            ("rules", self.loaded.values().map(|table| table.rules).sum()),
+        ])
+    }
+
     fn bring_all(&mut self) -> Result<Applied, SyncError> {
         let started = Instant::now();
         self.choose_addresses();

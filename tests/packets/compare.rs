@@ -20,6 +20,7 @@ pub fn trials() -> Vec<Trial> {
     };
     vec![
         with_iptables("prints_a_row_for_each_mode_and_size", compared),
+        trial("compare::counts_what_the_userspace_mode_is_made_of", carried),
         with_iptables("sees_connections_fare_alike", alike),
         with_iptables("ends_with_1_where_modes_disagree", disagreeing),
         trial("compare::goes_on_without_iptables", without_iptables),
@@ -76,6 +77,17 @@ fn compared() -> Result<()> {
     for text in ["<svg", "nftables", "iptables", "load everything", "new connection, last Service", "kernel memory"] {
         ensure!(drawn.contains(text), "{text} is not in {drawn}");
     }
+    Ok(())
+}
+
+/// A socket for each Service port, and what leads there.
+fn carried() -> Result<()> {
+    let output = svcmap(&[&SMALL[..], &["--only", "costs", "-o", "json", "--modes", "userspace"]].concat())?;
+    ensure!(output.status.success(), "{output:?}");
+    let kinds = &json(&output)?["rows"][0]["kinds"];
+    let count = |kind: &str| kinds[kind].as_u64().unwrap_or_default();
+    // in the map of where clients are led, and in the sets of sockets and of ClusterIPs
+    ensure!(count("listeners") == 6 && count("elements") >= 18 && count("rules") > 0, "{kinds}");
     Ok(())
 }
 
