@@ -39,10 +39,11 @@ fn nat(node: &NodePlan, family: Family) -> Table {
     cluster_ips(node, family, &mut table);
     table.rule(SERVICES, format!("{} -j {MARK_MASQUERADE}", to(Set::ExternalIp, family)));
     table.rule(SERVICES, format!("{} {FROM_NODE} -j {MARK_MASQUERADE}", to(Set::ExternalIpLocal, family)));
-    table.rule(SERVICES, format!("-m addrtype --dst-type LOCAL -j {}", names::NODE_PORT));
+    // Before node ports: the addresses of Services are the node's own, too, and their ports may have numbers of node ports.
     for set in [Set::ClusterIp, Set::LoadBalancer, Set::ExternalIp, Set::ExternalIpLocal] {
         table.rule(SERVICES, format!("{} -j ACCEPT", to(set, family)));
     }
+    table.rule(SERVICES, format!("-m addrtype --dst-type LOCAL -j {}", names::NODE_PORT));
     let local = to(Set::LoadBalancerLocal, family);
     table.rule(names::LOAD_BALANCER, format!("{local} {FROM_NODE} -j {MARK_MASQUERADE}"));
     table.rule(names::LOAD_BALANCER, format!("{local} -j RETURN"));

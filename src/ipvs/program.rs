@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use super::companions::companions;
-use super::names::DEVICE;
+use super::names::{DEVICE, Set};
 use super::servers::{Ours, Servers};
 use super::sets::{self, Sets};
 use super::settings::Settings;
@@ -46,6 +46,8 @@ pub struct Programmer {
     progress: Progress,
     own: Vec<IpAddr>,
     states: [Option<State>; 2],
+    /// The families of which there were sets when all was looked at.
+    found: [bool; 2],
 }
 
 impl Programmer {
@@ -66,6 +68,7 @@ impl Programmer {
             progress: Progress::default(),
             own: Vec::new(),
             states: [None, None],
+            found: [false; 2],
         })
     }
 
@@ -88,11 +91,12 @@ impl Programmer {
         made
     }
 
-    /// What is wanted now, for each family that has Services, or had.
+    /// What is wanted now, for each family that has Services, or had: in the sets of an earlier process, entries of Services
+    /// that are gone would go on deciding.
     fn wanted(&self) -> [Option<State>; 2] {
         Family::BOTH.map(|family| {
             let has = self.progress.plan().ports.keys().any(|id| id.family == family);
-            let had = self.states[family as usize].is_some();
+            let had = self.states[family as usize].is_some() || self.found[family as usize];
             (has || had).then(|| State::new(self.progress.plan(), family, &self.own, &self.settings))
         })
     }
@@ -149,7 +153,7 @@ impl Programmer {
         self.carry_out(&steps, &mut applied)?;
         applied.kernel = started.elapsed();
         applied.longest = applied.kernel;
-        applied.transactions = usize::from(applied.bytes + applied.messages > 0);
+        applied.transactions = usize::from(applied.bytes > 0);
         self.states = wanted;
         self.progress.arrived();
         Ok(applied)
@@ -166,7 +170,8 @@ impl Programmer {
         let (more, less) = (wanted.difference(&there), there.difference(&wanted));
         applied.added += more.clone().count();
         applied.deleted += less.clone().count();
-        let refused = self.interfaces.change(number, more, less).map_err(|error| interface(DEVICE, &error))?;
+        let (bytes, refused) = self.interfaces.change(number, more, less).map_err(|error| interface(DEVICE, &error))?;
+        applied.bytes += bytes;
         refused.map_or(Ok(()), |(ip, error)| Err(interface(&format!("{ip} on {DEVICE}"), &error)))
     }
 
@@ -176,7 +181,8 @@ impl Programmer {
         applied.messages += steps.len();
         applied.deleted += deleted;
         applied.added += steps.len() - deleted;
-        self.servers.carry_out(steps)
+        applied.bytes += self.servers.carry_out(steps)?;
+        Ok(())
     }
 }
 
@@ -226,7 +232,9 @@ impl Dataplane for Programmer {
         self.prepare()?;
         let (_, addresses, own) = Self::addresses()?;
         self.own = own;
-        let ours = Ours::read(addresses, &self.settings.exclude);
+        let sets = sets::all()?;
+        self.found = Family::BOTH.map(|family| Set::ALL.iter().any(|set| sets.contains_key(&set.name(family))));
+        let ours = Ours::new(addresses, &sets, &self.settings.exclude);
         self.bring(Some(ours))
     }
 

@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::names::Set;
-use super::sets;
 use super::state::{Key, Server};
 use crate::netlink::ipvs::{Ipvs, Scheduling, Service, Step};
 use crate::nftables::program::SyncError;
@@ -32,11 +31,12 @@ pub struct Ours {
 
 impl Ours {
     /// By the interface's addresses and the sets of node ports, but for what is excluded.
-    pub fn read(addresses: BTreeSet<IpAddr>, exclude: &[IpNet]) -> Ours {
+    pub fn new(addresses: BTreeSet<IpAddr>, sets: &BTreeMap<String, Vec<String>>, exclude: &[IpNet]) -> Ours {
         let mut node_ports = BTreeSet::new();
         for protocol in Protocol::ALL {
             for set in [Set::NodePort(protocol), Set::NodePortLocal(protocol)] {
-                for entry in Family::BOTH.iter().flat_map(|family| sets::entries(&set.name(*family))) {
+                let entries = Family::BOTH.iter().filter_map(|family| sets.get(&set.name(*family)));
+                for entry in entries.flatten() {
                     let number = entry.rsplit(':').next().and_then(|number| number.parse().ok());
                     node_ports.extend(number.map(|number| (protocol, number)));
                 }
@@ -133,14 +133,14 @@ impl Servers {
         !self.leaving.is_empty()
     }
 
-    /// Carries steps out.
+    /// Carries steps out; how many bytes that took.
     ///
     /// # Errors
     /// The first that was refused; the others have been carried out.
-    pub fn carry_out(&mut self, steps: &[Step]) -> Result<(), SyncError> {
-        let refusals = self.kernel.carry_out(steps).map_err(refused)?;
+    pub fn carry_out(&mut self, steps: &[Step]) -> Result<usize, SyncError> {
+        let (bytes, refusals) = self.kernel.carry_out(steps).map_err(refused)?;
         match refusals.first() {
-            None => Ok(()),
+            None => Ok(bytes),
             Some((at, errno)) => {
                 let (what, reason) = (&steps[*at], io::Error::from_raw_os_error(*errno));
                 Err(SyncError::Refused(format!("IPVS refuses {}: {reason}{}", words(what), hint(what, *errno))))

@@ -105,11 +105,21 @@ pub fn names() -> Result<BTreeSet<String>, SyncError> {
     Ok(run(&["list", "-name"], "")?.lines().map(str::to_owned).collect())
 }
 
-/// The entries of a set; nothing where there is no such set.
-pub fn entries(name: &str) -> Vec<String> {
-    let text = run(&["save", name], "").unwrap_or_default();
-    let entry = |line: &str| Some(line.strip_prefix("add ")?.split_once(' ')?.1.to_owned());
-    text.lines().filter_map(entry).collect()
+/// The sets that there are by their names, each with its entries.
+///
+/// # Errors
+/// As before.
+pub fn all() -> Result<BTreeMap<String, Vec<String>>, SyncError> {
+    let text = run(&["save"], "")?;
+    let mut sets = BTreeMap::<String, Vec<String>>::new();
+    for line in text.lines() {
+        match line.splitn(3, ' ').collect::<Vec<_>>()[..] {
+            ["create", name, _] => drop(sets.entry(name.to_owned()).or_default()),
+            ["add", name, entry] => sets.entry(name.to_owned()).or_default().push(entry.to_owned()),
+            _ => {}
+        }
+    }
+    Ok(sets)
 }
 
 fn run(args: &[&str], input: &str) -> Result<String, SyncError> {

@@ -50,7 +50,8 @@ impl Interfaces {
         }
     }
 
-    /// Gives an interface these addresses, IPv6 ones so that nothing is sent from them that need not be, and takes those from it. Returns the first that was refused, with the reason.
+    /// Gives an interface these addresses, IPv6 ones so that nothing is sent from them that need not be, and takes
+    /// those from it. Returns how many bytes that took, and the first that was refused, with the reason.
     ///
     /// # Errors
     /// Those of the socket.
@@ -59,7 +60,7 @@ impl Interfaces {
         interface: u32,
         add: impl IntoIterator<Item = &'a IpAddr>,
         delete: impl IntoIterator<Item = &'a IpAddr>,
-    ) -> io::Result<Option<(IpAddr, io::Error)>> {
+    ) -> io::Result<(usize, Option<(IpAddr, io::Error)>)> {
         let delete = delete.into_iter().map(|ip| (*ip, RTM_DELADDR, 0));
         let steps: Vec<_> = delete.chain(add.into_iter().map(|ip| (*ip, RTM_NEWADDR, NLM_F_CREATE))).collect();
         let requests: Vec<Request> =
@@ -67,7 +68,8 @@ impl Interfaces {
         let refused = self.0.send(&requests)?;
         // one that is gone already is as it should be
         let real = refused.into_iter().find(|(_, errno)| *errno != libc::EADDRNOTAVAIL && *errno != libc::EEXIST);
-        Ok(real.map(|(at, errno)| (steps[at].0, io::Error::from_raw_os_error(errno))))
+        let real = real.map(|(at, errno)| (steps[at].0, io::Error::from_raw_os_error(errno)));
+        Ok((requests.iter().map(Request::size).sum(), real))
     }
 }
 

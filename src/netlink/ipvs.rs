@@ -159,13 +159,14 @@ impl Ipvs {
         Ok(destinations)
     }
 
-    /// Does all steps, each by itself, in order. Returns those that were refused, with the error number.
+    /// Does all steps, each by itself, in order. Returns how many bytes that took, and the steps that were refused, with the
+    /// error number.
     ///
     /// # Errors
     /// Those of the socket.
-    pub fn carry_out(&mut self, steps: &[Step]) -> io::Result<Vec<(usize, i32)>> {
+    pub fn carry_out(&mut self, steps: &[Step]) -> io::Result<(usize, Vec<(usize, i32)>)> {
         let requests: Vec<Request> = steps.iter().map(|step| self.step(step)).collect();
-        self.requests.send(&requests)
+        Ok((requests.iter().map(Request::size).sum(), self.requests.send(&requests)?))
     }
 
     /// How many seconds TCP sessions, TCP sessions after a FIN, and UDP flows are remembered; 0 leaves the value.

@@ -40,8 +40,13 @@ impl Request {
         Request { kind, flags, body: writer.bytes }
     }
 
+    /// How many bytes it is when it is sent.
+    pub fn size(&self) -> usize {
+        NETLINK_HEADER + self.body.len()
+    }
+
     fn put(&self, seq: u32, flags: u16, out: &mut Vec<u8>) {
-        let length = (NETLINK_HEADER + self.body.len()) as u32;
+        let length = self.size() as u32;
         out.extend_from_slice(&length.to_ne_bytes());
         out.extend_from_slice(&self.kind.to_ne_bytes());
         out.extend_from_slice(&(self.flags | flags | NLM_F_REQUEST).to_ne_bytes());

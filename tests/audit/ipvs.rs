@@ -165,7 +165,7 @@ const EDITS: &[(&str, &str, &str)] = &[
     (
         "create KUBE-CLUSTER-IP hash:ip,port family inet hashsize 1024 maxelem 65536\n",
         "",
-        "not understood: line 13: \"add KUBE-CLUSTER-IP 172.30.0.41,tcp:80\" is not understood",
+        "not understood: line 15: \"add KUBE-CLUSTER-IP 172.30.0.41,tcp:80\" is not understood",
     ),
     ("-A -t 172.30.0.41:80 -s rr\n", "", "\"-a -t 172.30.0.41:80 -r 10.128.0.1:8080 -m -w 1\" is not understood"),
 ];

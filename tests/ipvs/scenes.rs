@@ -1,18 +1,19 @@
 //! What is tried in the machine.
 
 use std::net::SocketAddr;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use svcmap::lab::{Answer, Lab, Listen, Outcome, Place, Server};
 use svcmap::objects::{Family, Protocol};
 
-use crate::common::cases::{Given, LOCAL_NODE, NODE_IPS, NodeSettings, Stack, address, manifests};
+use crate::common::cases::{LOCAL_NODE, NODE_IPS, Stack, address, document};
 
-/// A case.
+/// One of them.
 pub type Scene = fn() -> Result<()>;
 
-/// All cases. None needs what another left.
+/// What is applied once. None needs what another left.
 pub const ALL: &[(&str, Scene)] = &[
     ("virtual_servers_look_as_an_operator_expects", looks),
     ("requests_reach_the_endpoints", requests),
@@ -26,10 +27,12 @@ pub const ALL: &[(&str, Scene)] = &[
     ("connections_fare_as_in_nftables_but_for_what_is_known", compared),
 ];
 
-const PATIENCE: Duration = Duration::from_secs(20);
-const SHORT: Duration = Duration::from_millis(1500);
+/// For what comes.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+/// For what does not come.
+pub const SHORT: Duration = Duration::from_millis(1500);
 
-fn lab() -> Result<Lab> {
+pub fn lab() -> Result<Lab> {
     let both = |text: &str| Family::BOTH.map(|family| address(text, family));
     let node: Vec<_> = NODE_IPS.iter().flat_map(|ip| both(ip)).collect();
     let mut lab = Lab::new(&node)?;
@@ -48,24 +51,18 @@ fn serve(lab: &Lab, protocol: Protocol) -> Result<Vec<Server>> {
     lab.serve(&listens)
 }
 
-fn document(stack: Stack, objects: &[&str]) -> String {
-    let mut given = Given::new("now");
-    objects.iter().for_each(|line| given.add(line));
-    manifests(&NodeSettings::default(), &given, stack)
-}
-
 const NODE: [&str; 4] = ["--hostname-override", LOCAL_NODE, "--cluster-cidr", "10.0.0.0/8,fd00:5c::a00:0/104"];
 
-fn svcmap(lab: &Lab, arguments: &[&str], input: &str) -> Result<String> {
+pub fn svcmap(lab: &Lab, arguments: &[&str], input: &str) -> Result<String> {
     lab.node().command(env!("CARGO_BIN_EXE_svcmap"), arguments, input)
 }
 
-fn apply(lab: &Lab, arguments: &[&str], stack: Stack, objects: &[&str]) -> Result<String> {
+pub fn apply(lab: &Lab, arguments: &[&str], stack: Stack, objects: &[&str]) -> Result<String> {
     let all = [&["apply", "--mode", "ipvs", "-f", "-"], &NODE[..], arguments].concat();
     svcmap(lab, &all, &document(stack, objects))
 }
 
-fn with_config(ipvs: &str) -> Result<tempfile::NamedTempFile> {
+pub fn with_config(ipvs: &str) -> Result<tempfile::NamedTempFile> {
     let file = tempfile::NamedTempFile::new()?;
     let text = format!(
         "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n\
@@ -75,25 +72,25 @@ fn with_config(ipvs: &str) -> Result<tempfile::NamedTempFile> {
     Ok(file)
 }
 
-fn target(ip: &str, port: u16, family: Family) -> SocketAddr {
+pub fn target(ip: &str, port: u16, family: Family) -> SocketAddr {
     SocketAddr::new(address(ip, family), port)
 }
 
-fn ask(lab: &Lab, from: &str, to: SocketAddr, family: Family) -> Result<Answer> {
+pub fn ask(lab: &Lab, from: &str, to: SocketAddr, family: Family) -> Result<Answer> {
     match lab.probe(address(from, family), Protocol::Tcp, to, PATIENCE)? {
         Outcome::Answered(answer) => Ok(answer),
         other => anyhow::bail!("{from} -> {to}: expected an answer, seen: {other}"),
     }
 }
 
-fn expect(lab: &Lab, from: &str, to: SocketAddr, family: Family, expected: &Outcome) -> Result<()> {
+pub fn expect(lab: &Lab, from: &str, to: SocketAddr, family: Family, expected: &Outcome) -> Result<()> {
     let patience = if *expected == Outcome::TimedOut { SHORT } else { PATIENCE };
     let outcome = lab.probe(address(from, family), Protocol::Tcp, to, patience)?;
     ensure!(outcome == *expected, "{from} -> {to}: expected {expected}, seen: {outcome}");
     Ok(())
 }
 
-fn ipvsadm(lab: &Lab, arguments: &[&str]) -> Result<String> {
+pub fn ipvsadm(lab: &Lab, arguments: &[&str]) -> Result<String> {
     lab.node().command("ipvsadm", arguments, "")
 }
 
@@ -378,7 +375,14 @@ fn compared() -> Result<()> {
     let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/manifests/policies.yaml");
     let arguments = ["compare", "--only", "behaviour", "--modes", "nftables,ipvs", "-f", manifests];
     let node = ["--hostname-override", LOCAL_NODE, "--cluster-cidr", "10.128.0.0/9,fd10::/48"];
-    let said = svcmap(&lab()?, &[&arguments[..], &node].concat(), "")?;
-    ensure!(said.contains("fare the same in every mode") && said.contains("known: a virtual server"), "{said}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_svcmap"));
+    command.args(arguments).args(node);
+    let output = lab()?.node().run(|| command.output())?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "{output:?}");
+    ensure!(said.contains("fare the same in every mode"), "{said}");
+    for row in ["rows E7, E8", "row F7"] {
+        ensure!(said.contains(row), "{row} is not seen: {said}");
+    }
     Ok(())
 }

@@ -16,7 +16,7 @@ use svcmap::nftables::rule::{ip_word, nf_family};
 use svcmap::objects::Protocol;
 
 use crate::common::cases::{NodeSettings, Stack, address};
-use crate::fixture;
+use crate::common::fixture;
 use crate::scene::{Scene, ask, target};
 use crate::trial;
 

@@ -7,9 +7,9 @@ use libtest_mimic::Trial;
 use svcmap::lab::Lab;
 
 use crate::common::cases::{Case, Look, Stack};
+use crate::common::fixture;
 use crate::common::flows::{check, listens, places};
-use crate::fixture;
-use crate::proxy::Proxy;
+use crate::common::proxy::Proxy;
 use crate::traced;
 use crate::trial;
 

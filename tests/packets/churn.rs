@@ -16,7 +16,7 @@ use svcmap::lab::{Lab, Outcome};
 use svcmap::objects::{Family, Protocol};
 
 use crate::common::cases::{Stack, address, snapshot};
-use crate::fixture;
+use crate::common::fixture;
 use crate::random::Random;
 use crate::scene::{PATIENCE, Scene, ask, document, target};
 use crate::trial;

@@ -18,7 +18,7 @@ use svcmap::nftables::names::TABLE;
 use svcmap::objects::{Family, Protocol};
 
 use crate::common::cases::{Clients, Expect, Given, Round, Stack, Sticky, address, destination, endpoint_ips};
-use crate::fixture;
+use crate::common::fixture;
 use crate::scene::{Scene, ask};
 use crate::trial;
 

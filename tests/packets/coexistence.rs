@@ -14,7 +14,7 @@ use svcmap::lab::{Lab, Listen, Outcome, Place, Server};
 use svcmap::objects::Protocol;
 
 use crate::common::cases::{Stack, address};
-use crate::fixture;
+use crate::common::fixture;
 use crate::scene::{PATIENCE, Scene, target};
 use crate::trial;
 

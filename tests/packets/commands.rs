@@ -8,7 +8,7 @@ use svcmap::lab::{Lab, Listen, Outcome};
 use svcmap::objects::{Family, Protocol};
 
 use crate::common::cases::{LOCAL_NODE, Stack, address};
-use crate::fixture;
+use crate::common::fixture;
 use crate::scene::{PATIENCE, Scene, document, target};
 use crate::trial;
 

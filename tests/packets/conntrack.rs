@@ -13,8 +13,8 @@ use svcmap::lab::{Conversation, Lab, Listen, Outcome, Server};
 use svcmap::objects::{Family, Protocol};
 
 use crate::common::cases::{Stack, address};
-use crate::daemon::Daemon;
-use crate::fixture;
+use crate::common::daemon::Daemon;
+use crate::common::fixture;
 use crate::scene::{PATIENCE, Scene, target};
 use crate::trial;
 

@@ -14,7 +14,7 @@ use svcmap::nftables::transaction::set_ref;
 use svcmap::objects::{Family, Protocol};
 
 use crate::common::cases::{NodeSettings, Stack, address};
-use crate::fixture;
+use crate::common::fixture;
 use crate::scene::{PATIENCE, Scene, ask, target};
 use crate::trial;
 

@@ -13,9 +13,9 @@ use svcmap::lab::{Lab, Outcome};
 use svcmap::objects::{Family, Protocol};
 
 use crate::common::cases::{Stack, address};
+use crate::common::daemon::Daemon;
 use crate::common::damages::{DAMAGES, OBJECTS};
-use crate::daemon::Daemon;
-use crate::fixture;
+use crate::common::fixture;
 use crate::scene::{Scene, ask, target};
 use crate::trial;
 

@@ -8,8 +8,8 @@ use svcmap::lab::{Lab, Namespace, Outcome};
 use svcmap::objects::{Family, Protocol};
 
 use crate::common::cases::{LOCAL_NODE, Stack, address};
-use crate::daemon::Daemon;
-use crate::fixture;
+use crate::common::daemon::Daemon;
+use crate::common::fixture;
 use crate::scene::{PATIENCE, Scene, ask, document, target};
 use crate::trial;
 

@@ -9,10 +9,10 @@ use svcmap::iptables::Programmer;
 use svcmap::lab::Lab;
 
 use crate::common::cases::{Case, Look, Stack};
+use crate::common::fixture;
 use crate::common::flows::{check, listens, places};
-use crate::fixture;
+use crate::common::proxy::Proxy;
 use crate::iptables::{clear, missing};
-use crate::proxy::Proxy;
 use crate::trial;
 
 /// Both families at once: what differs between them is told by the ring of the maps.

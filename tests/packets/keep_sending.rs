@@ -12,9 +12,9 @@ use socket2::{Domain, Protocol as SocketProtocol, Socket, Type};
 use svcmap::lab::{Conversation, Lab, Outcome};
 
 use crate::common::cases::{Stack, address};
+use crate::common::daemon::Daemon;
+use crate::common::fixture;
 use crate::conntrack::{ROUTES, SERVICE, connect, endpoint, stage};
-use crate::daemon::Daemon;
-use crate::fixture;
 use crate::scene::{PATIENCE, Scene, target};
 use crate::trial;
 

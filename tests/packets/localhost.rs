@@ -11,7 +11,7 @@ use svcmap::lab::{Answer, Lab, Listen, Outcome, Server, probe};
 use svcmap::objects::{Family, Protocol};
 
 use crate::common::cases::{LOCAL_NODE, NodeSettings, Stack, address};
-use crate::fixture;
+use crate::common::fixture;
 use crate::scene::{PATIENCE, Scene, ask, document, target};
 use crate::trial;
 

@@ -9,8 +9,8 @@ use svcmap::lab::{Lab, Listen, Outcome, Place};
 use svcmap::objects::Protocol;
 
 use crate::common::cases::{Given, NODE_IPS, NodeSettings, Stack, address, manifests, snapshot};
-use crate::fixture;
-use crate::proxy::Proxy;
+use crate::common::fixture;
+use crate::common::proxy::Proxy;
 use crate::scene::{PATIENCE, Scene, ask, document, target};
 use crate::trial;
 

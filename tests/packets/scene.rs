@@ -9,8 +9,9 @@ use svcmap::lab::{Answer, Lab, Listen, Outcome, Place, Server};
 use svcmap::nftables::program::Applied;
 use svcmap::objects::{Family, Protocol};
 
-use crate::common::cases::{Given, Home, NodeSettings, Stack, address, manifests, snapshot};
-use crate::proxy::Proxy;
+pub use crate::common::cases::document;
+use crate::common::cases::{Given, Home, NodeSettings, Stack, address, snapshot};
+use crate::common::proxy::Proxy;
 
 /// For answers.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -77,13 +78,6 @@ impl Scene<'_> {
         let listen = |ip: &IpAddr| Listen { protocol, address: SocketAddr::new(*ip, port) };
         self.lab.serve(&self.endpoints.iter().map(listen).collect::<Vec<_>>())
     }
-}
-
-/// The objects as a document that `svcmap -f` reads.
-pub fn document(stack: Stack, objects: &[impl AsRef<str>]) -> String {
-    let mut given = Given::new("now");
-    objects.iter().for_each(|line| given.add(line.as_ref()));
-    manifests(&NodeSettings::default(), &given, stack)
 }
 
 /// Opens one connection, which must be answered.

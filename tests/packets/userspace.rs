@@ -21,10 +21,10 @@ use svcmap::userspace::Programmer;
 use svcmap::userspace::program::cleanup;
 
 use crate::common::cases::{Case, Flow, LOCAL_NODE, Look, NodeSettings, Outcome as Expected, Stack, address, snapshot};
+use crate::common::daemon::Daemon;
+use crate::common::fixture;
 use crate::common::flows::{check, listens, places};
-use crate::daemon::Daemon;
-use crate::fixture;
-use crate::proxy::Proxy;
+use crate::common::proxy::Proxy;
 use crate::scene::{PATIENCE, Scene, ask, document, target};
 use crate::trial;
 

@@ -1,6 +1,7 @@
 //! The behavioural cases of `tests/data/cases`, whose notation its README describes.
 
 mod clients;
+mod faults;
 mod flow;
 mod given;
 mod node;
@@ -18,6 +19,7 @@ use svcmap::source::Snapshot;
 use svcmap::tracker::Stranded;
 
 pub use clients::{Clients, Expect, Round, Sticky, destination, endpoint_ips};
+pub use faults::Faults;
 pub use flow::{Changes, Client, Flow, Outcome};
 pub use given::{Given, Home, NAMESPACE};
 pub use node::{LOCAL_NODE, NODE_IPS, NodeSettings, OUTSIDE_INTERFACE, POD_INTERFACE};
@@ -146,10 +148,15 @@ impl Case {
         self.steps[step].places(stack)
     }
 
-    /// What is looked at after the last step.
-    pub fn look(&self, stack: Stack) -> Look {
+    /// The connections of `FROM,… -> TO,…`, with what shall become of them.
+    pub fn flows(&self, text: &str, expect: &str, stack: Stack) -> Vec<Flow> {
         let (last, earlier) = self.steps.split_last().expect("a step");
         let given = last.after(earlier.iter().map(Arc::as_ref));
+        stack.families().iter().flat_map(|family| Flow::parse_all(text, expect, &given, *family)).collect()
+    }
+
+    /// What is looked at after the last step.
+    pub fn look(&self, stack: Stack) -> Look {
         match &self.what {
             What::Nothing => Look::Nothing,
             What::Cost { collected, expect } => {
@@ -158,10 +165,7 @@ impl Case {
             What::Stranded { expect } => Look::Stranded(stranded(expect)),
             What::Restored => Look::Restored,
             What::Change { expect } => Look::Change(Changes::parse(expect), local_counts(expect)),
-            What::Flows { text, expect } => {
-                let families = stack.families().iter();
-                Look::Flows(families.flat_map(|family| Flow::parse_all(text, expect, &given, *family)).collect())
-            }
+            What::Flows { text, expect } => Look::Flows(self.flows(text, expect, stack)),
         }
     }
 }
@@ -171,6 +175,13 @@ pub fn manifests(node: &NodeSettings, given: &Given, stack: Stack) -> String {
     let mut items = node.manifests(stack);
     items.extend(given.manifests(stack));
     serde_json::to_string_pretty(&json!({"apiVersion": "v1", "kind": "List", "items": items})).expect("JSON")
+}
+
+/// Objects of the notation, beside the node, as such a document.
+pub fn document(stack: Stack, objects: &[impl AsRef<str>]) -> String {
+    let mut given = Given::new("now");
+    objects.iter().for_each(|line| given.add(line.as_ref()));
+    manifests(&NodeSettings::default(), &given, stack)
 }
 
 /// What such a document is read as.

@@ -18,7 +18,7 @@ use svcmap::trace::{Event, Node, Outcome, Reject, Ruleset, Source, Trace, Way, t
 
 use self::generate::{CLIENTS, PORTS, TARGETS, script};
 use crate::common::cases::address;
-use crate::fixture;
+use crate::common::fixture;
 use crate::random::Random;
 use crate::traced;
 use crate::trial;

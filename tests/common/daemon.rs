@@ -10,8 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use svcmap::lab::Lab;
 use tempfile::TempDir;
 
-use crate::common::cases::{LOCAL_NODE, Stack};
-use crate::scene::document;
+use super::cases::{LOCAL_NODE, Stack, document};
 
 /// The daemon, which follows one file.
 pub struct Daemon {

@@ -7,7 +7,7 @@ use anyhow::Result;
 use svcmap::lab::Lab;
 use svcmap::objects::Family;
 
-use crate::common::cases::{NODE_IPS, address};
+use super::cases::{NODE_IPS, address};
 
 static IDLE: Mutex<Vec<Lab>> = Mutex::new(Vec::new());
 
