@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use super::input::{InputArgs, configuration, read_text};
-use super::output::{Failure, Format, answered, print, print_json};
+use super::output::{Failure, Format, answered, print, print_json, warn};
+use crate::audit::live;
 use crate::config::Mode;
 use crate::explain::explanation::Question;
 use crate::explain::{Surroundings, explain};
@@ -76,6 +77,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let (ruleset, surroundings) = rules(args).map_err(|failure| Failure::Input(failure.to_string()))?;
     let question = Question { from: args.from, to, protocol, interface: args.interface.clone() };
     let explanation = explain(&ruleset, &surroundings, &question);
+    let is_kernels = !args.input.is_given() && args.ruleset.is_none();
+    if let Some(beside) = is_kernels.then(live::legacy_rules).flatten() {
+        warn(beside);
+    }
     let printed = match args.output {
         Format::Text => print(&explanation),
         Format::Json => print_json(&explanation),

@@ -51,3 +51,34 @@ netns_test! {
         }
     }
 }
+
+netns_test! {
+    /// Packets pass the tables of both makes, whichever the proxy's rules are in.
+    fn rules_of_the_other_make_are_not_overlooked() {
+        let services = format!("{RULESETS}/services.yaml");
+        let audited = || audit(&["-f", &services], "").1;
+        let explained = || {
+            let (_, _, errors) =
+                with_input(&["explain", "--from", "192.0.2.1", "--to", "10.96.1.5:80"], "");
+            errors
+        };
+        program("nft", &["-f", "-"], &with_input(&["render", "-f", &services], "").1);
+        // tables that are there and empty do nothing
+        program("iptables-legacy", &["-t", "filter", "-L"], "");
+        assert!(audited().ends_with("findings: 0\n") && explained().is_empty(), "{}{}", audited(), explained());
+        program("iptables-legacy", &["-A", "FORWARD", "-p", "tcp", "--dport", "80", "-j", "DROP"], "");
+        let expected = "packets also pass 1 rule of iptables-legacy, which are not followed";
+        assert!(audited().contains(&format!("not understood: {expected}")), "{}", audited());
+        assert!(explained().contains(expected), "{}", explained());
+        // with kube-proxy's rules in the one, those of the other are followed, too
+        program("nft", &["flush", "ruleset"], "");
+        program("iptables-nft-restore", &[], &sample(IPTABLES));
+        let dropped = |said: &str| said.contains("diverted: ip filter FORWARD, rule 1: DROP; from ");
+        assert!(dropped(&audited()), "{}", audited());
+        program("nft", &["flush", "ruleset"], "");
+        program("iptables-legacy", &["-F", "FORWARD"], "");
+        program("iptables-legacy-restore", &[], &sample(IPTABLES));
+        program("iptables-nft", &["-A", "FORWARD", "-p", "tcp", "--dport", "80", "-j", "DROP"], "");
+        assert!(dropped(&audited()), "{}", audited());
+    }
+}

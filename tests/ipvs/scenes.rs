@@ -22,6 +22,7 @@ pub const ALL: &[(&str, Scene)] = &[
     ("virtual_servers_of_others_stay", excluded),
     ("every_scheduler_is_known_to_the_kernel", schedulers),
     ("what_is_rendered_is_what_is_applied", rendered),
+    ("an_audit_finds_what_is_missing", audited),
     ("cleanup_leaves_nothing", cleaned_up),
     ("what_kube_proxy_left_goes_and_all_else_stays", left_over),
     ("connections_fare_as_in_nftables_but_for_what_is_known", compared),
@@ -315,6 +316,45 @@ fn rendered() -> Result<()> {
             .chain(itself.iter().filter(|line| !tools.contains(line)))
             .collect();
         ensure!(tools.len() > 2 && differ.is_empty(), "{program} {arguments:?}: {differ:#?}");
+    }
+    Ok(())
+}
+
+/// What is there is read as it was applied, and what somebody takes away is named.
+fn audited() -> Result<()> {
+    let lab = lab()?;
+    let node = lab.node();
+    let objects = [
+        "service svc ip=10.96.1.5 port=80@30080 vip=5.6.7.8",
+        "slice svc L1 R2",
+        "service local ip=10.96.1.6 port=80@30081 vip=5.6.7.9 eTP=Local ranges=203.0.113.0/24",
+        "slice local L1 R2",
+    ];
+    apply(&lab, &[], Stack::Dual, &objects)?;
+    ipvsadm(&lab, &["-A", "-t", "203.0.113.77:30099", "-s", "wlc"])?;
+    // it ends with a status that says whether there are findings
+    let audit = || node.command("sh", &["-c", "\"$0\" audit || test $? = 1", env!("CARGO_BIN_EXE_svcmap")], "");
+    let said = audit()?;
+    ensure!(said.contains("kube-proxy (ipvs)") && said.contains("\nfindings: 0\n"), "{said}");
+    let damages: [(&str, &[&str], &str); 6] = [
+        ("ip", &["address", "del", "10.96.1.5/32", "dev", "kube-ipvs0"], "10.96.1.5: on no interface"),
+        (
+            "ipset",
+            &["del", "KUBE-CLUSTER-IP", "10.96.1.5,tcp:80"],
+            "10.96.1.5:80/tcp: virtual servers that are in none",
+        ),
+        ("ipvsadm", &["-D", "-t", "5.6.7.8:80"], "5.6.7.8:80/tcp: in the sets, but there is no virtual server"),
+        ("iptables", &["-t", "nat", "-F", "KUBE-MARK-MASQ"], "in spite of KUBE-MARK-MASQ, whose mark is 0x0"),
+        ("iptables", &["-I", "INPUT", "-p", "tcp", "--dport", "80", "-j", "DROP"], "ip filter INPUT, rule 1: DROP"),
+        ("iptables", &["-P", "INPUT", "DROP"], "ip filter INPUT, policy DROP"),
+    ];
+    for (program, arguments, expected) in damages {
+        node.command(program, arguments, "")?;
+        let said = audit()?;
+        ensure!(said.contains(expected), "{program} {arguments:?}: {expected:?} is not in {said}");
+        node.command("iptables", &["-P", "INPUT", "ACCEPT"], "")?;
+        node.command("iptables", &["-F", "INPUT"], "")?;
+        apply(&lab, &[], Stack::Dual, &objects)?;
     }
     Ok(())
 }

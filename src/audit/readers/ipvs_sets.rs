@@ -1,7 +1,7 @@
 //! Whether the sets of kube-proxy's mode ipvs and its virtual servers fit each other, and what the rules say of ClusterIPs.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 
 use super::super::findings::{Finding, Kind};
 use super::super::ports::Who;
@@ -34,8 +34,13 @@ pub fn check(reading: &mut Reading) {
             |set: Set, (protocol, to): (Protocol, SocketAddr)| sets.has_address(&set.name(family), protocol, to);
         let text = |(protocol, to): (Protocol, SocketAddr)| format!("{to}/{protocol}");
         let is_address = |one: &(Protocol, SocketAddr)| is_address(sets, one.0, one.1);
+        let is_known = |one: &(Protocol, SocketAddr)| is_address(one) || is_node_port(sets, family, *one);
+        let ips = Set::IpvsIps.name(family);
+        // others may have virtual servers of their own, on addresses of their own
+        let known: BTreeSet<IpAddr> = of_family().filter(is_known).map(|(_, to)| to.ip()).collect();
+        let is_own = |ip: IpAddr| known.contains(&ip) || sets.has_ip(&ips, ip);
         let without_set: Vec<String> =
-            of_family().filter(|one| !is_address(one) && !is_node_port(sets, family, *one)).map(text).collect();
+            of_family().filter(|one| !is_known(one) && is_own(one.1.ip())).map(text).collect();
         let dropped = |one: &(Protocol, SocketAddr)| is_in(Set::Dropped, *one);
         let mut without_server = Vec::new();
         for set in KINDS {
@@ -45,7 +50,6 @@ pub fn check(reading: &mut Reading) {
         without_server.sort();
         without_server.dedup();
         let without_server: Vec<String> = without_server.into_iter().map(text).collect();
-        let ips = Set::IpvsIps.name(family);
         let mut unlisted: Vec<_> =
             of_family().filter(|one| is_address(one) && sets.has(&ips) && !sets.has_ip(&ips, one.1.ip())).collect();
         unlisted.dedup_by_key(|(_, to)| to.ip());

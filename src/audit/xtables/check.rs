@@ -209,7 +209,15 @@ impl<'w, 'a> Check<'w, 'a> {
             }
             None => self.clients.node_ports.clone(),
         };
-        for to in addresses.into_iter().map(|ip| SocketAddr::new(ip, number)) {
+        let is_foreign = |to: &SocketAddr| {
+            let external = matches!(frontend.address, FrontendAddress::External(..));
+            external && self.mode == Mode::Ipvs && !is_address(&self.reading.xtables.sets, port.protocol, *to)
+        };
+        let addresses: Vec<SocketAddr> = addresses.into_iter().map(|ip| SocketAddr::new(ip, number)).collect();
+        if addresses.iter().any(is_foreign) {
+            return;
+        }
+        for to in addresses {
             let kinds = [Client::Pod, Client::Node, Client::Outside];
             let mut packets: Vec<Packet> =
                 kinds.into_iter().filter_map(|from| self.clients.packet(from, port.protocol, to)).collect();

@@ -10,6 +10,7 @@ use super::matches::Match;
 use super::tables::Table;
 use super::walk::Packet;
 use crate::explain::{Client, Surroundings};
+use crate::ipvs::names::DEVICE;
 use crate::objects::{Family, FamilyOf, Protocol};
 
 /// How the rules tell pods.
@@ -90,7 +91,14 @@ impl<'a> Clients<'a> {
             };
             std::iter::once(own).chain(nobody(family).into_iter().rev()).find(is_free).unwrap_or(own)
         };
-        let node = surroundings.example(Client::Node, family).unwrap_or_else(placeholder);
+        // addresses of Services are the node's own in the mode ipvs, but it does not send from them to others
+        let interfaces = surroundings.node.interfaces.iter().filter(|interface| &*interface.name != DEVICE);
+        let is_usable = |ip: &&IpAddr| match ip {
+            IpAddr::V4(ip) => family == Family::V4 && !ip.is_loopback(),
+            IpAddr::V6(ip) => family == Family::V6 && !ip.is_loopback() && !ip.is_unicast_link_local(),
+        };
+        let own = interfaces.flat_map(|interface| &interface.addresses).find(is_usable);
+        let node = own.copied().unwrap_or_else(placeholder);
         let mut node_ports = Vec::new();
         let loopback = |rule: &Rule| matches!(rule.destination, Some((net, false)) if net.addr().is_loopback());
         let serves_loopback_alone =
