@@ -162,7 +162,7 @@ impl fmt::Display for Statement {
             }
             Statement::Match { left, op, right } => write!(f, "{left} {op} {right}"),
             Statement::Vmap(key, map) => write!(f, "{key} vmap {map}"),
-            Statement::Verdict(verdict) => write!(f, "{verdict:?}"),
+            Statement::Verdict(verdict) => f.write_str(&crate::trace::verdict_text(verdict)),
             Statement::Nat { source, address, port, .. } => {
                 f.write_str(if *source { "snat to " } else { "dnat to " })?;
                 address.iter().try_for_each(|address| write!(f, "{address}"))?;

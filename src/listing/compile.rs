@@ -164,7 +164,7 @@ impl Compiler {
         for element in elements {
             match element_of(&element, key, data, ranges) {
                 Some(elements) => made.extend(elements.into_iter().flatten()),
-                None => self.note(line, format!("an element of {} is not understood: {:?}", place.name, element.key)),
+                None => self.note(line, format!("an element of {} is not understood: {}", place.name, element.key)),
             }
         }
         self.apply(line, Op::AddElements { set: place, elements: made });

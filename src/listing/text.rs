@@ -4,7 +4,7 @@ use super::NoListing;
 use super::ast::{Chain, Data, Element, Set, TableName, Value};
 use super::compile::Compiler;
 use super::statement;
-use super::token::{Token, Tokens, duration_ms};
+use super::token::{Token, Tokens, duration_ms, shown};
 use crate::netlink::model::{NfFamily, Verdict};
 
 /// Reads all tables of a text.
@@ -24,7 +24,7 @@ pub fn read(text: &str, compiler: &mut Compiler) -> Result<(), NoListing> {
             Token::Word("add" | "delete" | "flush" | "destroy") => {
                 tokens.rest_of_line();
             }
-            other => return Err(wrong(&tokens, format!("a table was expected, not {other:?}"))),
+            other => return Err(wrong(&tokens, format!("a table was expected, not {other}"))),
         }
     }
     if tables == 0 && !text.trim().is_empty() {
@@ -44,7 +44,7 @@ pub fn family(name: &str) -> Option<NfFamily> {
 
 fn word<'a>(tokens: &mut Tokens<'a>) -> Result<&'a str, NoListing> {
     let token = tokens.next_word();
-    token.and_then(Token::text).ok_or_else(|| wrong(tokens, format!("a word was expected, not {token:?}")))
+    token.and_then(Token::text).ok_or_else(|| wrong(tokens, format!("a word was expected, not {}", shown(token))))
 }
 
 /// `# handle 7` behind what opens an object, or a line of its own. A rule may begin with `# xt_comment`.
@@ -57,7 +57,7 @@ fn is_remark(tokens: &Tokens) -> bool {
 fn mark(tokens: &mut Tokens, expected: char) -> Result<(), NoListing> {
     match tokens.next_word() {
         Some(Token::Mark(found)) if found == expected => Ok(()),
-        other => Err(wrong(tokens, format!("{expected:?} was expected, not {other:?}"))),
+        other => Err(wrong(tokens, format!("\"{expected}\" was expected, not {}", shown(other)))),
     }
 }
 
@@ -98,7 +98,7 @@ fn table(tokens: &mut Tokens, compiler: &mut Compiler) -> Result<(), NoListing> 
                 }
             }
             Some(Token::Mark(';')) => {}
-            other => return Err(wrong(tokens, format!("a set, a map or a chain was expected, not {other:?}"))),
+            other => return Err(wrong(tokens, format!("a set, a map or a chain was expected, not {}", shown(other)))),
         }
     }
 }
@@ -144,7 +144,7 @@ fn set(tokens: &mut Tokens, line: usize) -> Result<Set, NoListing> {
                 tokens.rest_of_line();
             }
             Some(Token::Word(first)) => set.unknown.push(format!("{first}{}", tokens.rest_of_line().trim_end())),
-            other => return Err(wrong(tokens, format!("{other:?} of the set {} is not understood", set.name))),
+            other => return Err(wrong(tokens, format!("{} of the set {} is not understood", shown(other), set.name))),
         }
     }
 }

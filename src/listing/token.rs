@@ -1,5 +1,12 @@
 //! The words of a listing.
 
+use std::fmt;
+
+/// What there is, or that there is no more, in words.
+pub fn shown(token: Option<Token>) -> String {
+    token.map_or_else(|| "the end of the text".to_owned(), |token| token.to_string())
+}
+
 /// A word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Token<'a> {
@@ -11,6 +18,16 @@ pub enum Token<'a> {
     Mark(char),
     /// The end of a line.
     Line,
+}
+
+impl fmt::Display for Token<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Token::Word(text) | Token::Quoted(text) => write!(f, "\"{text}\""),
+            Token::Mark(mark) => write!(f, "\"{mark}\""),
+            Token::Line => f.write_str("the end of the line"),
+        }
+    }
 }
 
 impl<'a> Token<'a> {

@@ -40,4 +40,4 @@ pub use raw::{LISTED, LISTED_CONDITION};
 pub use refusal::{Place, Refusal, RuleNumber, Unknown};
 pub use ruleset::{ApplyError, ChainRules, Ruleset, SetElements, TableRules};
 pub use share::Share;
-pub use way::{Event, Learned, Outcome, Reject, Source, Step, Trace, Way};
+pub use way::{Event, Learned, Outcome, Reject, Source, Step, Trace, Way, verdict_text};

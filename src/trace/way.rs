@@ -229,7 +229,7 @@ pub(super) fn element_text(element: &Element) -> String {
 }
 
 /// A verdict as `nft` writes it.
-pub(super) fn verdict_text(verdict: &Verdict) -> String {
+pub fn verdict_text(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Accept => "accept".into(),
         Verdict::Drop => "drop".into(),

@@ -66,3 +66,18 @@ fn two_rulesets_are_compared_and_programs_get_json() {
     let (status, _, errors) = audit(&["--ruleset", &old, "--ruleset", &new, "--ruleset", &new], "");
     assert_eq!(status, Some(2), "{errors}");
 }
+
+/// What was found instead is shown as it stands in the text.
+#[test]
+fn words_of_a_listing_are_shown_as_they_stand_there() {
+    for (text, expected) in [
+        ("*nat\ntable ip x {\n}\n", "a table was expected, not \"*nat\""),
+        ("table ip x {\n\t;;\n\t} }\n", "a table was expected, not \"}\""),
+        ("table ip x {\n", "a set, a map or a chain was expected, not the end of the text"),
+        ("table ip x \"y\"\n", "\"{\" was expected, not \"y\""),
+    ] {
+        let (status, _, errors) = audit(&["--ruleset", "-"], text);
+        assert_eq!(status, Some(2), "{errors}");
+        assert!(errors.contains(expected), "{expected}: {errors}");
+    }
+}

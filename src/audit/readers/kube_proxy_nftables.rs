@@ -6,6 +6,7 @@
 //! after DNAT.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use super::super::compare::NAMELESS;
@@ -138,7 +139,7 @@ impl<'a> Reader<'a> {
             return self.find(
                 Kind::NotUnderstood,
                 None,
-                format!("{key:?} leads to {chain}, which is no Service's chain"),
+                format!("{key} leads to {chain}, which is no Service's chain"),
             );
         };
         let mut frontend = Frontend::new(key.address(cluster_ips));
@@ -149,7 +150,7 @@ impl<'a> Reader<'a> {
             }
             "external" => self.external(chain, &mut frontend),
             _ => {
-                let what = format!("{key:?} leads to {chain}, which is not understood");
+                let what = format!("{key} leads to {chain}, which is not understood");
                 return self.find(Kind::NotUnderstood, Some(&parsed.name), what);
             }
         }
@@ -237,7 +238,7 @@ impl<'a> Reader<'a> {
             return;
         }
         let Some(comment) = comment else {
-            return self.find(Kind::NotUnderstood, None, format!("{key:?} without endpoints has no comment"));
+            return self.find(Kind::NotUnderstood, None, format!("{key} without endpoints has no comment"));
         };
         let mut frontend = Frontend::new(address);
         frontend.no_endpoints = Some(verdict);
@@ -367,6 +368,15 @@ struct Key {
     ip: Option<IpAddr>,
     protocol: Protocol,
     port: u16,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ip {
+            Some(ip) => write!(f, "{}/{}", SocketAddr::new(ip, self.port), self.protocol),
+            None => write!(f, "node port {}/{}", self.port, self.protocol),
+        }
+    }
 }
 
 impl Key {
