@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{Sender, channel};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tracing_subscriber::EnvFilter;
 
@@ -73,7 +73,7 @@ enum LogFormat {
     Json,
 }
 
-/// Runs the command until SIGTERM or SIGINT. What is programmed stays. Every failure has status 1 here.
+/// Runs the command until SIGTERM, SIGINT or SIGHUP. What is programmed stays. Every failure has status 1 here.
 pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     daemon(args).map_err(|failure| match failure {
         Failure::Input(text) => Failure::Fatal(text),
@@ -224,8 +224,11 @@ fn forward(watch: &Watch, sender: &Sender<Event>) {
     }
 }
 
+/// Whoever closes a terminal ends what runs in it, but for what was started to outlive it, as `nohup` does. Nothing is read
+/// again because of SIGHUP: files are followed anyway.
 fn stop_on_signals(sender: Sender<Event>) -> std::io::Result<()> {
-    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT])?;
+    let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT].into_iter().chain(hangup))?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for _ in signals.forever() {
             if sender.send(Event::Stop).is_err() {
@@ -234,6 +237,13 @@ fn stop_on_signals(sender: Sender<Event>) -> std::io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// Whether the process was started so that it does not mind this signal.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// The level that kube-proxy's `-v` comes to: up to 3 is for operators, 4 and 5 for those who look for something.

@@ -416,6 +416,10 @@ impl Runner {
         triggered.iter().for_each(|event| self.stats.programming.observe(*event, now));
         self.observer.programmed(&triggered, now);
         if applied.bytes == 0 {
+            if self.stats.syncs == 1 {
+                let services = counted(self.tracker.counts().proxied, "Service");
+                info!("adopted {services}: the kernel holds what it should, so that nothing had to be sent");
+            }
             return;
         }
         // counted from the first change that may have left something: steady changes must not put it off for ever

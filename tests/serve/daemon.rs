@@ -154,10 +154,22 @@ impl Daemon {
     }
 
     /// Ends it as a service manager does.
-    pub fn stop(mut self) {
-        Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
+    pub fn stop(self) {
+        self.stop_by("TERM");
+    }
+
+    /// Ends it by this signal; what it logged.
+    pub fn stop_by(mut self, signal: &str) -> String {
+        self.signal(signal);
         let status = self.child.wait().unwrap();
         assert!(status.success(), "svcmap run ended with {status}:\n{}", self.log());
+        self.log()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([format!("-{name}"), self.id().to_string()]).status().unwrap();
+        assert!(status.success(), "kill -{name}");
     }
 }
 

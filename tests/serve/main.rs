@@ -8,6 +8,7 @@ mod checks;
 mod client;
 mod configuration;
 mod daemon;
+mod ending;
 mod exposition;
 mod host;
 mod metrics;
