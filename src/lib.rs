@@ -33,3 +33,4 @@ pub mod top;
 pub mod trace;
 pub mod tracker;
 pub mod userspace;
+pub mod yaml;

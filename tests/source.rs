@@ -176,9 +176,9 @@ fn cluster_ips_are_what_an_api_server_would_make_of_both_fields() {
 #[test]
 fn a_service_whose_addresses_cannot_be_read_is_not_taken_for_a_headless_one() {
     for (spec, why) in [
-        ("{clusterIP: 10.0.0.300}", "no address of the Service can be read"),
-        ("{clusterIPs: [10.0.0.300]}", "no address of the Service can be read"),
-        ("{clusterIP: 5}", "no address of the Service can be read"),
+        ("{clusterIP: 10.0.0.300}", "no address of the Service can be used; the Service is left out"),
+        ("{clusterIPs: [10.0.0.300]}", "no address of the Service can be used; the Service is left out"),
+        ("{clusterIP: 5}", "no address of the Service can be used; the Service is left out"),
         ("{clusterIP: ''}", "is not set (an API server allocates it); the Service is left out"),
         ("{clusterIP: '', clusterIPs: []}", "is not set (an API server allocates it); the Service is left out"),
         ("{ports: [{port: 80}]}", "is not set (an API server allocates it); the Service is left out"),
@@ -302,8 +302,9 @@ fn names_that_no_api_server_would_take_cost_the_object() {
     ] {
         let loaded = load_text(format!("apiVersion: v1\nkind: Service\nmetadata: {metadata}\n"));
         assert_eq!(loaded.snapshot.services, [], "{metadata}");
-        assert!(loaded.problems[0].skipped, "{metadata}: {:?}", problems(&loaded));
-        assert_eq!(problems(&loaded)[0], format!("{object}: {why}"), "{metadata}");
+        let lost = loaded.problems.iter().position(|problem| problem.skipped);
+        let all = problems(&loaded);
+        assert_eq!(lost.map(|at| &all[at]), Some(&format!("{object}: {why}")), "{metadata}: {all:?}");
     }
 }
 
@@ -526,6 +527,8 @@ fn an_alias_bomb_is_refused() {
     }
     let loaded = load_text(text);
     assert_eq!(loaded.broken.len(), 1, "{:?}", problems(&loaded));
+    let said = &problems(&loaded)[0];
+    assert!(said.ends_with("this is too much: text repeated by anchors and aliases (& and *)"), "{said}");
 }
 
 /// Nesting must end in an error before it ends the stack.

@@ -130,7 +130,7 @@ impl InputArgs {
         }
         let rest = if loaded.broken.is_empty() { Rest::Delete } else { Rest::Keep };
         if rest == Rest::Keep {
-            warn("the input could not be read to its end, so Services that it does not name are not removed");
+            warn("a part of the input could not be read, so Services that it does not name are not removed");
         }
         let mut problems = loaded.problems.len();
         let mut tracker = Tracker::new(effective.proxy);

@@ -11,6 +11,7 @@ use serde_saphyr::DuplicateKeyPolicy;
 
 use super::duration::GoDuration;
 use crate::shown::Clipped;
+use crate::yaml;
 
 /// `apiVersion` of the file.
 pub const API_VERSION: &str = "kubeproxy.config.k8s.io/v1alpha1";
@@ -376,8 +377,7 @@ fn read_yaml(text: &str) -> Result<(Value, Vec<String>), String> {
     let read = |duplicate_keys| {
         let options =
             serde_saphyr::options! { with_snippet: false, strict_booleans: true, duplicate_keys: duplicate_keys };
-        serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| error.render_with_formatter(&serde_saphyr::UserMessageFormatter))
+        serde_saphyr::from_str_with_options(text, options).map_err(|error| yaml::message(&error))
     };
     read(DuplicateKeyPolicy::Error).map(|value| (value, Vec::new())).or_else(|error| {
         let value = read(DuplicateKeyPolicy::LastWins).map_err(|_| error.clone())?;

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 use serde_json::Value;
@@ -35,14 +35,19 @@ impl Report {
         self.problems.borrow_mut().push(Problem { object: self.object.clone(), field, message, skipped });
     }
 
-    /// The problems found, those that cost the whole object first. Of an object with very many, the first ones and
-    /// a count.
+    /// The problems found, in the order in which they were: a cause before what it leads to. Of an object with very many,
+    /// the first ones, those that cost the whole object, and a count.
     pub fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
-        problems.sort_by_key(|p| !p.skipped);
         if problems.len() > TOLD_PER_OBJECT {
-            let untold = problems.len() - TOLD_PER_OBJECT;
-            problems.truncate(TOLD_PER_OBJECT);
+            let all = problems.len();
+            let mut room = TOLD_PER_OBJECT - problems.iter().filter(|p| p.skipped).count().min(TOLD_PER_OBJECT);
+            problems.retain(|p| {
+                let others = room;
+                room -= usize::from(!p.skipped && room > 0);
+                p.skipped || others > 0
+            });
+            let untold = all - problems.len();
             problems.push(Problem {
                 object: self.object,
                 field: String::new(),
@@ -243,7 +248,7 @@ impl<'f> Field<'f> {
         address
     }
 
-    /// An address that a Service can have: not unspecified, loopback or multicast.
+    /// An address that a Service can have: not unspecified, loopback, multicast or broadcast.
     pub fn unicast_address(&self) -> Option<IpAddr> {
         let address = self.address()?;
         let what = if address.is_unspecified() {
@@ -252,6 +257,8 @@ impl<'f> Field<'f> {
             "a loopback address"
         } else if address.is_multicast() {
             "a multicast address"
+        } else if address == IpAddr::V4(Ipv4Addr::BROADCAST) {
+            "the broadcast address"
         } else {
             return Some(address);
         };

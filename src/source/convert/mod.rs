@@ -13,6 +13,7 @@ mod slice;
 
 use std::collections::HashSet;
 use std::fmt;
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -43,6 +44,21 @@ pub enum Object {
     Pod(Pod),
     /// networking.k8s.io ServiceCIDR: its name and `spec.cidrs`.
     ServiceCidr(Name, Vec<IpNet>),
+}
+
+impl Object {
+    /// What tells an object from others: its kind, namespace and name.
+    pub fn identity(&self) -> (Discriminant<Object>, &str, &str) {
+        let (namespace, name) = match self {
+            Object::Service(service) => (&service.key.namespace, &service.key.name),
+            Object::Slice(slice) => (&slice.key.namespace, &slice.key.name),
+            Object::SliceElsewhere(key) => (&key.namespace, &key.name),
+            Object::Endpoints(object) => (&object.key.namespace, &object.key.name),
+            Object::Pod(pod) => (&pod.key.namespace, &pod.key.name),
+            Object::Node(Node { name, .. }) | Object::ServiceCidr(name, _) => return (discriminant(self), "", name),
+        };
+        (discriminant(self), namespace, name)
+    }
 }
 
 /// Node names, each stored once: a node has many endpoints.
@@ -110,6 +126,11 @@ const KINDS: [Kind; 6] = [
         convert: node::convert_service_cidr,
     },
 ];
+
+/// What an object is called in messages: `Service default/web`, `Node n1`; or its place, if it has no name.
+pub fn title(kind: &str, value: &Value, place: &dyn fmt::Display) -> String {
+    meta::title(kind, KINDS.iter().find(|known| known.kind == kind).is_none_or(|known| known.namespaced), value, place)
+}
 
 /// Converts one object. Objects of other kinds are passed over quietly. `place` says where the object stands, for
 /// the case that it has no name.

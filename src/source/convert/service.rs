@@ -128,7 +128,7 @@ fn cluster_ips(spec: &Field, kind: ServiceType) -> Option<Vec<IpAddr>> {
         if is_unset && list.value().as_array().is_none_or(Vec::is_empty) {
             single.fatal("is not set (an API server allocates it); the Service is left out");
         } else {
-            single.fatal("no address of the Service can be read");
+            single.fatal("no address of the Service can be used; the Service is left out");
         }
         return None;
     }

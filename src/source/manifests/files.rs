@@ -18,11 +18,16 @@ pub enum LoadError {
         source: io::Error,
     },
     /// A directory without manifests.
-    #[error("{}: there is no *.yaml, *.yml or *.json file in this directory", path.display())]
+    #[error("{}: {}", path.display(), LoadError::NO_MANIFESTS)]
     NoManifests {
         /// The directory.
         path: PathBuf,
     },
+}
+
+impl LoadError {
+    /// What is said of a directory without manifests.
+    pub const NO_MANIFESTS: &str = "there is no *.yaml, *.yml or *.json file in this directory";
 }
 
 /// Whether the path stands for standard input.

@@ -1,8 +1,14 @@
 //! Manifests: files, directories and standard input.
 
+mod block;
 mod document;
 mod files;
+mod glimpse;
+mod json;
 mod parse;
+mod sink;
+mod strict;
+mod yaml;
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -90,6 +96,8 @@ impl Outcome {
 pub(super) fn read(path: &Path, given: bool, interner: &mut Interner) -> Content {
     let mut objects = Vec::new();
     let outcome = read_each(path, given, interner, |object| objects.push(object));
+    // they stay
+    objects.shrink_to_fit();
     Content { objects, outcome }
 }
 
@@ -123,6 +131,7 @@ fn read_documents<R: BufRead>(
                 items += parsed.items;
                 parsed.objects.into_iter().for_each(&mut take);
                 outcome.problems.extend(parsed.problems);
+                parsed.unreadable.into_iter().for_each(|error| outcome.broken(file, error.place, error.message));
             }
             Err(error) => outcome.broken(file, error.place, error.message),
         }
