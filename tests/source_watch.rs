@@ -82,12 +82,16 @@ fn a_broken_file_keeps_its_objects_and_the_others_go_on() {
     dir.write("b.yaml", &services(&["b"]));
     let watch = follow(dir.at(""));
     expect(&watch, &["a1", "a2", "b"], "beginning");
-    for (case, text) in [("half-written", services(&["a1"]) + "spec: ["), ("empty", String::new())] {
+    let rest = "of its objects, those that it named before and does not name now stay as they were";
+    for (case, text, message) in [
+        ("half-written", services(&["a1"]) + "spec: [", rest),
+        ("empty", String::new(), "its objects stay as they were before"),
+    ] {
         dir.write("a.yaml", &text);
         let loaded = expect(&watch, &["a1", "a2", "b"], case);
         assert_eq!(loaded.broken, [dir.at("a.yaml")], "{case}");
         let told: Vec<_> = loaded.problems.iter().map(|p| p.message.as_str()).collect();
-        assert_eq!(told.last(), Some(&"its objects stay as they were before"), "{case}");
+        assert_eq!(told.last(), Some(&message), "{case}");
     }
     dir.write("b.yaml", &services(&["b", "c"]));
     expect(&watch, &["a1", "a2", "b", "c"], "the other file");
@@ -121,9 +125,9 @@ fn what_is_no_file_keeps_the_objects_of_the_file_before() {
 fn files_come_to_a_directory_and_leave_it() {
     let dir = Dir::new();
     let watch = follow(dir.at(""));
-    expect(&watch, &[], "an empty directory");
+    assert_eq!(expect(&watch, &[], "an empty directory").broken, [dir.at("")]);
     dir.write("b.yaml", &services(&["b"]));
-    expect(&watch, &["b"], "one came");
+    assert_eq!(expect(&watch, &["b"], "one came").broken, [] as [PathBuf; 0]);
     dir.write("a.json", r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"a"},"spec":{"clusterIP":"None"}}"#);
     expect(&watch, &["a", "b"], "another came");
     dir.write("notes.txt", "x");
@@ -133,6 +137,43 @@ fn files_come_to_a_directory_and_leave_it() {
     expect(&watch, &["a", "b"], "one has another name");
     fs::remove_file(dir.at("c.yaml")).unwrap();
     expect(&watch, &["a"], "one left");
+    fs::remove_file(dir.at("a.json")).unwrap();
+    assert_eq!(expect(&watch, &[], "the last one left").broken, [] as [PathBuf; 0]);
+}
+
+/// It may be where a volume is mounted later, or was mounted before.
+#[test]
+fn an_empty_directory_in_the_place_of_another_is_waited_for() {
+    let dir = Dir::new();
+    fs::create_dir(dir.at("volume")).unwrap();
+    let path = dir.at("volume");
+    let watch = follow(&path);
+    let waiting = expect(&watch, &[], "nothing yet");
+    let said = "volume: there is no *.yaml, *.yml or *.json file in this directory; it is waited for";
+    assert!(waiting.problems[0].to_string().ends_with(said), "{:?}", waiting.problems);
+    // another directory, and not a file in this one
+    let replace = |name: &str| {
+        fs::create_dir(dir.at("new")).unwrap();
+        if !name.is_empty() {
+            dir.write(&format!("new/{name}.yaml"), &services(&[name]));
+        }
+        fs::rename(&path, dir.at("old")).unwrap();
+        fs::rename(dir.at("new"), &path).unwrap();
+        fs::remove_dir_all(dir.at("old")).unwrap();
+    };
+    replace("a");
+    assert_eq!(expect(&watch, &["a"], "mounted").broken, [] as [PathBuf; 0]);
+    replace("");
+    let loaded = expect(&watch, &["a"], "an empty one in its place");
+    assert_eq!(loaded.broken, [path.clone(), path.join("a.yaml")]);
+    fs::remove_dir(&path).unwrap();
+    expect(&watch, &["a"], "gone");
+    fs::create_dir(&path).unwrap();
+    expect(&watch, &["a"], "back, and empty");
+    dir.write("volume/b.yaml", &services(&["b"]));
+    assert_eq!(expect(&watch, &["b"], "a file").broken, [] as [PathBuf; 0]);
+    fs::remove_file(path.join("b.yaml")).unwrap();
+    expect(&watch, &[], "the file is removed");
 }
 
 /// As the kubelet updates the files of a ConfigMap: all of them at once, by renaming a link.

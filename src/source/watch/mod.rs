@@ -1,10 +1,13 @@
-//! Manifests that are followed: whenever a file changes, everything is read again.
+//! Manifests that are followed: whenever a file changes, it is read again.
 //!
-//! A file that cannot be read to its end, because somebody is writing it or made a mistake, keeps the objects that it
-//! held before, while the others go on. Files that leave a directory take their objects along.
+//! A file that cannot be read to its end, because somebody is writing it or made a mistake, keeps those of the objects that it
+//! held before which cannot be read now, while the others go on. Files that leave a directory take their objects along; a
+//! directory that never held any is waited for.
 
 mod contents;
+mod listing;
 mod places;
+mod stamp;
 mod wait;
 
 use std::io;
@@ -14,7 +17,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use super::manifests::{LoadError, Loaded, expand};
-use contents::Contents;
+use crate::amounts::counted;
+use contents::{Contents, Look};
 use places::Watcher;
 use wait::Waiter;
 
@@ -30,7 +34,7 @@ pub struct Watch {
 ///
 /// # Errors
 /// A path that was asked for does not exist or cannot be opened now. (One that goes away later keeps its objects.)
-/// A directory without manifests is fine.
+/// A directory without manifests is waited for.
 pub fn watch(paths: Vec<PathBuf>) -> Result<Watch, LoadError> {
     match expand(&paths) {
         Ok(_) | Err(LoadError::NoManifests { .. }) => {}
@@ -80,12 +84,13 @@ impl Follower {
         loop {
             // Watching begins before reading, so that no change falls between.
             let watcher = Watcher::new(self.contents.paths())?;
-            let changed = self.contents.read();
+            let Look { changed, read } = self.contents.look();
+            tracing::debug!("{} read, {}", counted(read, "file"), if changed { "news" } else { "nothing new" });
             if (changed || !told) && updates.send(self.contents.assemble()).is_err() {
                 return Ok(());
             }
             told = true;
-            if self.waiter.wait(&watcher)? {
+            if self.waiter.wait(&watcher, self.contents.is_waiting())? {
                 return Ok(());
             }
         }
@@ -104,7 +109,7 @@ pub fn on_change(file: PathBuf, mut changed: impl FnMut() + Send + 'static) -> i
     let mut follow = move || -> io::Result<()> {
         loop {
             changed();
-            waiter.wait(&watcher)?;
+            waiter.wait(&watcher, false)?;
             // begins before the file is read, so that no change falls between
             watcher = Watcher::new(&paths)?;
         }

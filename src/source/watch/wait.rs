@@ -37,10 +37,11 @@ impl Waiter {
         Waiter { stopped }
     }
 
-    /// Waits for a change, and then until it is over. Says whether it is time to stop.
-    pub fn wait(&self, watcher: &Watcher) -> io::Result<bool> {
+    /// Waits for a change, and then until it is over; where there is something that nobody tells of, not for long. Says whether
+    /// it is time to stop.
+    pub fn wait(&self, watcher: &Watcher, untold: bool) -> io::Result<bool> {
         let mut writing = HashSet::new();
-        let look = (!watcher.is_complete()).then_some(LOOK);
+        let look = (untold || !watcher.is_complete()).then_some(LOOK);
         match self.wait_for_event(watcher, look, &mut writing)? {
             Woken::Stopped => return Ok(true),
             Woken::TimedOut => return Ok(false),
