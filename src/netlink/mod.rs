@@ -1,5 +1,5 @@
 //! nf_tables over netlink: objects and expressions, two codecs that put them on the wire, and the socket; beside it,
-//! what is needed of connection tracking and of network interfaces.
+//! what is needed of connection tracking and of network interfaces, and the little else that takes `unsafe`.
 //!
 //! This module knows nothing of Services. It is the only one with `unsafe`.
 
@@ -13,6 +13,7 @@ pub mod connection;
 pub mod conntrack;
 pub mod dummy;
 pub mod error;
+pub mod heap;
 pub mod ipvs;
 #[cfg(feature = "libnftnl")]
 pub mod libnftnl;

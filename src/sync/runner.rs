@@ -12,6 +12,7 @@ use crate::amounts::counted;
 use crate::config::Nftables;
 use crate::conntrack::{self, Cleaner};
 use crate::dataplane::Dataplane;
+use crate::netlink::heap;
 use crate::nftables::guard::Intrusion;
 use crate::nftables::program::{Applied, Rest, SyncError};
 use crate::serve::{Observer, Question, SyncKind};
@@ -85,6 +86,8 @@ pub struct Runner {
     rest: Option<Rest>,
     /// Whether anything was taken in since the last sync.
     pending: bool,
+    /// Whether all that the manifests say was held a second time since the last sync.
+    doubled: bool,
     /// Whether the manifests hold no Service any more, which has not been said yet.
     emptied: bool,
     /// Whether the manifests hold no Service.
@@ -125,6 +128,7 @@ impl Runner {
             synced: false,
             rest: None,
             pending: false,
+            doubled: false,
             emptied: false,
             empty: false,
             free_at: Instant::now(),
@@ -207,6 +211,7 @@ impl Runner {
                 self.emptied = empty && (self.emptied || !self.empty);
                 self.empty = empty;
                 self.tracker.replace(loaded.snapshot);
+                self.doubled = true;
                 self.synced = true;
             }
             Event::Cluster(Message::Change(change, triggered)) => {
@@ -336,6 +341,9 @@ impl Runner {
                 self.clean_up();
             }
             Err(error) => self.failed(&error),
+        }
+        if std::mem::take(&mut self.doubled) {
+            heap::give_back();
         }
         self.free_at = Instant::now() + self.periods.min;
     }
