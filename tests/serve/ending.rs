@@ -1,4 +1,6 @@
-//! How the daemon ends, and what it says when it begins where another one ended.
+//! How the daemon ends, and what it does and says when it begins where another one ended.
+
+use std::process::Command;
 
 use crate::daemon::{Daemon, give_addresses};
 
@@ -28,6 +30,36 @@ netns_test! {
         daemon.tell(&ONE.replace("10.96.0.1", "10.96.0.2"));
         let log = daemon.path("log");
         daemon.wait("another sync", || std::fs::read_to_string(&log).unwrap().matches("synced").count() == 2);
+        daemon.stop();
+    }
+}
+
+/// Whether the kernel holds something for this address.
+fn is_programmed(address: &str) -> bool {
+    let output = Command::new("nft")
+        .args(["list", "ruleset"])
+        .env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()))
+        .output()
+        .expect("nft is needed (package nftables)");
+    String::from_utf8_lossy(&output.stdout).contains(address)
+}
+
+netns_test! {
+    /// The volume with the rest of the Services may not be mounted yet.
+    fn an_empty_directory_at_the_start_takes_nothing_away_until_a_manifest_comes() {
+        give_addresses();
+        let mut daemon = Daemon::start(ONE, &[]);
+        daemon.wait_for_log("synced");
+        daemon.stop();
+        let empty = tempfile::tempdir().unwrap();
+        let other = ONE.replace("web", "other").replace("10.96.0.1", "10.96.0.2");
+        let mut daemon = Daemon::start(&other, &["-f", empty.path().to_str().expect("a path that is text")]);
+        daemon.wait_for_log("in this directory; it is waited for");
+        daemon.wait("the other Service", || is_programmed("10.96.0.2"));
+        assert!(is_programmed("10.96.0.1"), "{}", daemon.log());
+        std::fs::write(empty.path().join("more.yaml"), ONE.replace("web", "more").replace("10.96.0.1", "10.96.0.3")).unwrap();
+        daemon.wait("the third Service", || is_programmed("10.96.0.3"));
+        daemon.wait("the end of the first", || !is_programmed("10.96.0.1"));
         daemon.stop();
     }
 }
