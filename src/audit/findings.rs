@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
+use super::follow::follow;
 use super::ports::{Drawn, Port};
 use super::readers::{Layout, Reading, rule};
 use super::xtables;
@@ -30,6 +31,8 @@ pub enum Kind {
     Damaged,
     /// Something in a proxy's table that is none of its own.
     Foreign,
+    /// Connections of which the rules make something else than their elements say.
+    Astray,
     /// Endpoints that are drawn more often than others.
     Uneven,
     /// A node port that another frontend takes connections from.
@@ -63,6 +66,7 @@ impl fmt::Display for Finding {
             Kind::Missing => "missing",
             Kind::Damaged => "damaged",
             Kind::Foreign => "foreign",
+            Kind::Astray => "astray",
             Kind::Uneven => "uneven",
             Kind::Shadowed => "shadowed",
             Kind::Diverted => "diverted",
@@ -93,6 +97,7 @@ pub fn findings(reading: &Reading, surroundings: &Surroundings) -> Vec<Finding> 
     shadowed(reading, surroundings, &mut findings);
     if let Some(ruleset) = &reading.ruleset {
         nearly_full(ruleset, &mut findings);
+        findings.extend(follow(reading, ruleset, surroundings));
         diverted(reading, ruleset, surroundings, &mut findings);
     }
     findings.extend(xtables::check(reading, surroundings));

@@ -69,12 +69,18 @@ fn report(args: &Args) -> Result<(Report, bool), Failure> {
     };
     let surroundings = match surroundings {
         Some(surroundings) if !args.ruleset.is_empty() => surroundings,
-        _ => around(args, &reading)?,
+        planned => Surroundings {
+            own_endpoints: planned.map(|planned| planned.own_endpoints).unwrap_or_default(),
+            ..around(args, &reading)?
+        },
     };
     let differences = wanted.as_ref().map(|wanted| compare(&reading.ports, wanted)).unwrap_or_default();
     let mut findings = findings(&reading, &surroundings);
-    if let (Some(node), Some(ruleset), true) = (&node, &reading.ruleset, args.ruleset.is_empty()) {
-        findings.extend(readers::svcmap::check_against(ruleset, node));
+    if let (Some(node), Some(ruleset)) = (&node, &reading.ruleset) {
+        findings.extend(readers::svcmap::check_ranges(ruleset, node));
+        if args.ruleset.is_empty() {
+            findings.extend(readers::svcmap::check_against(ruleset, node));
+        }
         findings.sort();
         findings.dedup();
     }
@@ -105,7 +111,9 @@ struct Planned {
 fn planned(input: &InputArgs) -> Result<Planned, Failure> {
     let wanted = input.plan()?;
     let ports = wanted.ports.iter().map(|port| (port.id.clone(), Port::of_plan(&wanted.node, port))).collect();
-    let surroundings = Surroundings::of_plan(&wanted.node, &wanted.tracker.node_addresses());
+    let mut surroundings = Surroundings::of_plan(&wanted.node, &wanted.tracker.node_addresses());
+    let endpoints = wanted.ports.iter().flat_map(|port| port.cluster.iter().chain(&port.local));
+    surroundings.own_endpoints = endpoints.filter(|endpoint| endpoint.local).map(|endpoint| endpoint.ip).collect();
     Ok(Planned { node: wanted.node, ports, surroundings })
 }
 

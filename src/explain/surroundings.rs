@@ -15,6 +15,8 @@ use crate::objects::{Family, FamilyOf, Protocol};
 use crate::plan::{Detector, InterfaceMatch, NodePlan};
 use crate::trace::{Interface, LOOPBACK, Node, Origin, Packet, Route, Ruleset};
 
+/// The tables of kube-proxy's nftables mode.
+const KUBE_PROXY: &str = "kube-proxy";
 /// `NFT_META_IIFNAME`.
 const IIFNAME: u32 = 6;
 
@@ -49,6 +51,8 @@ pub struct Surroundings {
     pub pods: Vec<IpNet>,
     /// The interfaces that pods' packets come in through, where they are told by them.
     pub pod_interface: Option<InterfaceMatch>,
+    /// Endpoints of which it is known that they run on this node, whatever the rules say.
+    pub own_endpoints: Vec<IpAddr>,
 }
 
 /// The interfaces that a rule compares the incoming one with: a whole name ends within what is compared, the beginning of
@@ -91,7 +95,7 @@ impl Surroundings {
             interfaces: links.iter().filter(|link| link.name != LOOPBACK).map(interface).collect(),
             routes: routes.iter().filter_map(named).collect(),
         };
-        Ok(Surroundings { node, pods, pod_interface: None })
+        Ok(Surroundings { node, pods, ..Surroundings::default() })
     }
 
     /// A node of which only the plan is known: its addresses, and how pods are told.
@@ -118,9 +122,9 @@ impl Surroundings {
         }
     }
 
-    /// Tells pods as svcmap's rules do, where those ask for the interface that packets come in through.
+    /// Tells pods as the proxy's rules do, where those ask for the interface that packets come in through.
     pub fn learn(&mut self, ruleset: &Ruleset) {
-        let own = ruleset.tables().filter(|table| table.table.name == TABLE);
+        let own = ruleset.tables().filter(|table| table.table.name == TABLE || table.table.name == KUBE_PROXY);
         let rules = own.flat_map(|table| table.chains.values()).flat_map(|chain| &chain.rules);
         let interface = rules.filter_map(|rule| compared_interface(&rule.exprs)).next();
         self.pod_interface = self.pod_interface.take().or(interface);

@@ -1,9 +1,6 @@
 //! Both possibilities, where it is not known whether a rule matches.
 
-use super::node::{Node, Packet};
-use super::path::trace_assuming;
 use super::refusal::{Place, Refusal, Unknown};
-use super::ruleset::Ruleset;
 use super::way::Trace;
 
 /// The most rules that are in doubt for one packet; each doubles the number of possibilities.
@@ -45,15 +42,14 @@ pub struct Possibility {
     pub trace: Result<Trace, Refusal>,
 }
 
-/// Everything that may become of a packet: one possibility where the rules are understood, two for each rule of which it
-/// is not known whether it matches.
-pub fn possibilities(ruleset: &Ruleset, node: &Node, packet: &Packet) -> Vec<Possibility> {
+/// Tries both for each rule of which it is not known whether it matches.
+pub(super) fn explore(trace: &impl Fn(&Assumptions) -> Result<Trace, Refusal>) -> Vec<Possibility> {
     let mut found = Vec::new();
-    explore(&mut found, Assumptions::default(), &|assumptions| trace_assuming(ruleset, node, packet, assumptions));
+    explore_under(&mut found, Assumptions::default(), trace);
     found
 }
 
-fn explore(
+fn explore_under(
     found: &mut Vec<Possibility>,
     assumptions: Assumptions,
     trace: &impl Fn(&Assumptions) -> Result<Trace, Refusal>,
@@ -63,7 +59,7 @@ fn explore(
             for matches in [false, true] {
                 let mut assumptions = assumptions.clone();
                 assumptions.0.push(Assumption { place: (*place).clone(), why: what.clone(), matches });
-                explore(found, assumptions, trace);
+                explore_under(found, assumptions, trace);
             }
         }
         trace => found.push(Possibility { assumptions, trace }),

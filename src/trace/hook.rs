@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::fmt;
 
 use super::ruleset::{ChainRules, Ruleset, TableRules};
-use crate::netlink::model::NfFamily;
+use crate::netlink::model::{NfFamily, Table};
 
 /// A hook, by its number (`NF_INET_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,6 +64,13 @@ impl Hook {
 }
 
 const CONNTRACK_PRIORITY: i32 = -200;
+/// Families whose rules are not those of the IP stack: `netdev` and `bridge`.
+const NETDEV: NfFamily = NfFamily(5);
+const BRIDGE: NfFamily = NfFamily(7);
+/// `NF_INET_INGRESS`.
+const INGRESS: u32 = 5;
+/// All hooks, by their numbers.
+const HOOKS: [Hook; 5] = [Hook::Prerouting, Hook::Input, Hook::Forward, Hook::Output, Hook::Postrouting];
 
 /// A base chain with its table.
 #[derive(Clone, Copy, Debug)]
@@ -90,32 +97,70 @@ pub(super) struct Rank<'a> {
     pub unsure: bool,
 }
 
-/// What is hooked in at a hook of a family, in the order in which it runs. Of two with the same priority, the one that
-/// was hooked in later comes first (`nf_hook_entries_grow` of `net/netfilter/core.c`).
-pub(super) fn ranks<'a>(ruleset: &'a Ruleset, family: NfFamily, hook: Hook) -> Vec<Rank<'a>> {
+/// All that is hooked in, sorted once for all packets.
+#[derive(Debug)]
+pub(super) struct Hooks<'a> {
+    v4: [Vec<Rank<'a>>; 5],
+    v6: [Vec<Rank<'a>>; 5],
+    /// A chain that sees packets before those of IP do.
+    pub ingress: Option<Base<'a>>,
+    /// A chain that sees the packets of bridges.
+    pub bridge: Option<Base<'a>>,
+}
+
+impl<'a> Hooks<'a> {
+    /// What tables hook in, as long as they are wanted.
+    pub fn new(ruleset: &'a Ruleset, is_wanted: impl Fn(&Table) -> bool) -> Hooks<'a> {
+        let awake = ruleset.tables.iter().filter(|table| !table.is_dormant() && is_wanted(&table.table));
+        let bases: Vec<Base<'a>> = awake
+            .flat_map(|table| table.chains.values().map(move |chain| Base { table, chain }))
+            .filter(|base| hook_of(base).is_some())
+            .collect();
+        let all = |family| HOOKS.map(|hook| ranks(ruleset, &bases, family, hook));
+        let find = |wanted: fn(&Base<'a>) -> bool| bases.iter().copied().find(wanted);
+        Hooks {
+            v4: all(NfFamily::IPV4),
+            v6: all(NfFamily::IPV6),
+            ingress: find(|base| match base.table.table.family {
+                NETDEV => true,
+                NfFamily::INET => hook_of(base).is_some_and(|hook| hook.number == INGRESS),
+                _ => false,
+            }),
+            bridge: find(|base| base.table.table.family == BRIDGE),
+        }
+    }
+
+    /// What is hooked in at a hook of a family, in the order in which it runs.
+    pub fn ranks(&self, family: NfFamily, hook: Hook) -> &[Rank<'a>] {
+        let of_family = if family == NfFamily::IPV4 { &self.v4 } else { &self.v6 };
+        &of_family[hook as usize]
+    }
+}
+
+/// Of two with the same priority, the one that was hooked in later comes first (`nf_hook_entries_grow` of
+/// `net/netfilter/core.c`).
+fn ranks<'a>(ruleset: &Ruleset, bases: &[Base<'a>], family: NfFamily, hook: Hook) -> Vec<Rank<'a>> {
+    let sees = |base: &&Base<'a>| [family, NfFamily::INET].contains(&base.table.table.family);
     let mut entries: Vec<(i32, u64, Hooked)> = Vec::new();
-    for base in bases(ruleset, family).filter(|base| !is_nat(base)) {
-        if let Some(at) = hook_of(&base).filter(|at| at.number == hook as u32) {
-            entries.push((at.priority, base.chain.hooked, Hooked::Chain(base)));
+    for base in bases.iter().filter(sees).filter(|base| !is_nat(base)) {
+        if let Some(at) = hook_of(base).filter(|at| at.number == hook as u32) {
+            entries.push((at.priority, base.chain.hooked, Hooked::Chain(*base)));
         }
     }
     if hook.has_conntrack() {
         entries.push((CONNTRACK_PRIORITY, 0, Hooked::Conntrack));
     }
     // as soon as there is one nat chain, NAT is hooked in at all four hooks
-    let first_nat = bases(ruleset, family).filter(is_nat).map(|base| base.chain.hooked).min();
+    let nat = || bases.iter().filter(sees).filter(|base| is_nat(base));
+    let first_nat = nat().map(|base| base.chain.hooked).min();
     if let (Some(hooked), true) = (first_nat, hook != Hook::Forward) {
-        entries.push((hook.nat_priority(), hooked, Hooked::Nat(nat_chains(ruleset, family, hook))));
+        let chains = nat().filter_map(|base| {
+            let at = hook_of(base).filter(|at| at.number == hook as u32)?;
+            Some((at.priority, base.chain.hooked, Hooked::Chain(*base)))
+        });
+        entries.push((hook.nat_priority(), hooked, Hooked::Nat(in_order(ruleset, chains.collect()))));
     }
     in_order(ruleset, entries)
-}
-
-fn nat_chains(ruleset: &Ruleset, family: NfFamily, hook: Hook) -> Vec<Rank<'_>> {
-    let chains = bases(ruleset, family).filter(is_nat).filter_map(|base| {
-        let at = hook_of(&base).filter(|at| at.number == hook as u32)?;
-        Some((at.priority, base.chain.hooked, Hooked::Chain(base)))
-    });
-    in_order(ruleset, chains.collect())
 }
 
 /// Sorts by priority; the later comes first.
@@ -136,15 +181,6 @@ fn unsure(ruleset: &Ruleset, a: &Hooked, b: &Hooked) -> bool {
         (Hooked::Chain(a), Hooked::Chain(b)) => ruleset.read && !std::ptr::eq(a.table, b.table),
         _ => ruleset.read,
     }
-}
-
-/// All base chains that see the family's packets.
-fn bases(ruleset: &Ruleset, family: NfFamily) -> impl Iterator<Item = Base<'_>> {
-    let sees = move |table: &&TableRules| !table.is_dormant() && [family, NfFamily::INET].contains(&table.table.family);
-    let tables = ruleset.tables.iter().filter(sees);
-    tables
-        .flat_map(|table| table.chains.values().map(move |chain| Base { table, chain }))
-        .filter(|base| hook_of(base).is_some())
 }
 
 fn hook_of<'a>(base: &Base<'a>) -> Option<&'a crate::netlink::model::Hook> {

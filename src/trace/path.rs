@@ -2,53 +2,36 @@
 
 use super::assume::Assumptions;
 use super::flight::{Flight, Interface};
-use super::hook::Hook;
+use super::hook::{Base, Hook, Hooks};
 use super::node::{LOOPBACK, Node, Origin, Packet};
 use super::refusal::Refusal;
-use super::ruleset::Ruleset;
 use super::walk::Walk;
-use super::way::{Outcome, Trace, Way};
-use crate::netlink::model::NfFamily;
-
-/// Families whose rules are not those of the IP stack: `netdev` and `bridge`.
-const NETDEV: NfFamily = NfFamily(5);
-const BRIDGE: NfFamily = NfFamily(7);
-/// `NF_INET_INGRESS`.
-const INGRESS: u32 = 5;
+use super::way::{Learned, Outcome, Trace, Way};
 
 /// A packet's way through a node's rules.
 pub(super) struct Path<'a> {
-    pub ruleset: &'a Ruleset,
-    pub node: &'a Node,
-    pub assumptions: &'a Assumptions,
+    hooks: &'a Hooks<'a>,
+    node: &'a Node,
+    assumptions: &'a Assumptions,
     ways: Vec<Way>,
 }
 
-/// What becomes of a packet in a node's rules.
-///
-/// # Errors
-/// When it comes to something of which it is not known what it does; see [`Refusal`].
-pub fn trace(ruleset: &Ruleset, node: &Node, packet: &Packet) -> Result<Trace, Refusal> {
-    trace_assuming(ruleset, node, packet, &Assumptions::default())
-}
-
-/// The same, where it is taken for granted of some rules whether they match.
-///
-/// # Errors
-/// As [`trace`], but not for what is taken for granted.
-pub fn trace_assuming(
-    ruleset: &Ruleset,
+/// Takes a packet through a node's rules, where clients are remembered from packets before.
+pub(super) fn follow(
+    hooks: &Hooks,
     node: &Node,
     packet: &Packet,
+    before: &[Learned],
     assumptions: &Assumptions,
 ) -> Result<Trace, Refusal> {
-    let mut path = Path { ruleset, node, assumptions, ways: Vec::new() };
+    let mut path = Path { hooks, node, assumptions, ways: Vec::new() };
     path.before_ip(packet)?;
-    let flight = Flight::new(packet);
+    let flight = Flight { learned: before.to_vec(), ..Flight::new(packet) };
     match packet.origin {
         Origin::Node => path.is_sent(flight)?,
         Origin::Interface(_) | Origin::Somewhere => path.comes_in(flight)?,
     }
+    path.ways.iter_mut().for_each(|way| drop(way.learned.drain(..before.len())));
     Ok(Trace { ways: path.ways })
 }
 
@@ -107,8 +90,7 @@ impl Path<'_> {
 
     /// Takes a packet through a hook, and returns the ways on.
     fn pass(&mut self, hook: Hook, flight: Flight) -> Result<Vec<Flight>, Refusal> {
-        let passed =
-            Walk { ruleset: self.ruleset, node: self.node, assumptions: self.assumptions, hook }.pass(flight)?;
+        let passed = Walk { hooks: self.hooks, node: self.node, assumptions: self.assumptions, hook }.pass(flight)?;
         self.ways.extend(passed.ended.into_iter().map(|(flight, outcome)| flight.into_way(outcome)));
         Ok(passed.on)
     }
@@ -131,12 +113,8 @@ impl Path<'_> {
 
     /// Refuses what rules of other families see before those of IP do.
     fn before_ip(&self, packet: &Packet) -> Result<(), Refusal> {
-        let ingress = self.ruleset.base_chains().find(|(table, chain)| {
-            let at_device = table.family == NETDEV || chain.hook.as_ref().is_some_and(|hook| hook.number == INGRESS);
-            at_device && [NETDEV, NfFamily::INET].contains(&table.family)
-        });
-        if let Some((table, chain)) = ingress {
-            let name = format!("{} {} {}", table.family.name(), table.name, chain.name);
+        if let Some(Base { table, chain }) = self.hooks.ingress {
+            let name = format!("{} {} {}", table.table.family.name(), table.table.name, chain.chain.name);
             return Err(Refusal::routing(format!("{name} sees packets before their addresses are looked at")));
         }
         match &packet.origin {
@@ -149,10 +127,10 @@ impl Path<'_> {
     fn bridged(&self, interface: &Interface) -> Result<(), Refusal> {
         let Interface::Named(name) = interface else { return Ok(()) };
         let is_bridge = self.node.interface(name).is_some_and(|interface| interface.is_bridge);
-        match self.ruleset.base_chains().find(|(table, _)| table.family == BRIDGE) {
-            Some((table, chain)) if is_bridge => Err(Refusal::routing(format!(
+        match self.hooks.bridge {
+            Some(Base { table, chain }) if is_bridge => Err(Refusal::routing(format!(
                 "bridge {} {} sees the packets of the bridge {name}",
-                table.name, chain.name
+                table.table.name, chain.chain.name
             ))),
             _ => Ok(()),
         }

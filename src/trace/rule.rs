@@ -3,6 +3,7 @@
 //! Where it depends on something unknown whether the rule matches, the rule is gone on with in doubt: if it does not match
 //! in the end, or does nothing to the packet, the doubt does not matter. What would do something to it is refused.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use super::describe::describe;
@@ -10,11 +11,11 @@ use super::flight::{Flight, Tracking};
 use super::headers::payload;
 use super::loads::{Loaded, ct, fib, meta, meta_key};
 use super::raw::{Raw, raw};
-use super::refusal::{Place, Refusal, Unknown};
+use super::refusal::{Place, Refusal, RuleNumber, Unknown};
 use super::registers::{Key, Registers};
-use super::ruleset::TableRules;
+use super::ruleset::{ChainRules, TableRules};
 use super::share::Share;
-use super::walk::{MOST_WAYS, Walk};
+use super::walk::{MOST_WAYS, Walk, place};
 use super::way::{Event, Reject, Step};
 use crate::netlink::model::{Bytes, Data, Expr, Register, Rule, Verdict};
 use crate::netlink::uapi::comparison as cmp;
@@ -23,8 +24,12 @@ use crate::netlink::uapi::comparison as cmp;
 pub(super) struct RuleRun<'a> {
     pub walk: &'a Walk<'a>,
     pub table: &'a TableRules,
-    pub place: Arc<Place>,
+    pub chain: &'a ChainRules,
+    /// Its position in the chain; the first is 1.
+    pub position: usize,
     pub rule: &'a Rule,
+    /// Made as soon as it is asked for: most rules do not match.
+    pub place: OnceCell<Arc<Place>>,
 }
 
 /// How a rule ends for a packet.
@@ -71,6 +76,11 @@ impl Progress {
 }
 
 impl RuleRun<'_> {
+    fn place(&self) -> &Arc<Place> {
+        let number = || RuleNumber { position: self.position, handle: self.rule.handle };
+        self.place.get_or_init(|| place(self.table, self.chain, Some(number())))
+    }
+
     /// All that the rule may do to a packet.
     pub fn run(&self, flight: Flight) -> Result<Vec<(Flight, RuleEnd)>, Refusal> {
         let kept = flight.steps.len();
@@ -344,7 +354,7 @@ impl RuleRun<'_> {
 
     /// Whether the rule is taken to match where it is not known.
     fn assumed(&self) -> Option<bool> {
-        self.walk.assumptions.of(&self.place)
+        self.walk.assumptions.of(self.place())
     }
 
     /// A refusal because it is not known whether the rule matches.
@@ -366,12 +376,12 @@ impl RuleRun<'_> {
     }
 
     pub fn refusal(&self, what: Unknown) -> Refusal {
-        Refusal::at(&self.place, what)
+        Refusal::at(self.place(), what)
     }
 
     /// Notes a step.
     pub fn say(&self, flight: &mut Flight, event: Event) {
-        flight.steps.push(Step { hook: self.walk.hook, place: self.place.clone(), event });
+        flight.steps.push(Step { hook: self.walk.hook, place: self.place().clone(), event });
     }
 
     /// Notes a step that did something, so that it stays whatever becomes of the rule.

@@ -211,15 +211,6 @@ impl Ruleset {
         table.chains.get(&place.chain)?.rules.get(position.checked_sub(1)?)?.comment.as_deref()
     }
 
-    /// Base chains that are hooked in, with their tables.
-    pub(super) fn base_chains(&self) -> impl Iterator<Item = (&Table, &Chain)> {
-        let awake = self.tables.iter().filter(|table| !table.is_dormant());
-        awake.flat_map(|table| {
-            let chains = table.chains.values().filter(|chain| chain.chain.hook.is_some());
-            chains.map(move |chain| (&table.table, &chain.chain))
-        })
-    }
-
     fn add_table(&mut self, table: Table) -> &mut TableRules {
         let place = self.tables.iter().position(|there| there.is(table.family, &table.name));
         let place = place.unwrap_or_else(|| {

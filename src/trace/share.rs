@@ -25,6 +25,11 @@ impl Share {
         Share { part: part / common, of: of / common }
     }
 
+    /// Its value, rounded.
+    pub fn as_f64(self) -> f64 {
+        self.part as f64 / self.of as f64
+    }
+
     /// The sum; none where it cannot be said exactly any more.
     pub fn checked_add(self, other: Share) -> Option<Share> {
         let common = greatest_common_divisor(self.of, other.of);

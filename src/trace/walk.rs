@@ -1,15 +1,16 @@
 //! Packets through what is hooked in at one hook: in order, chain by chain, rule by rule.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use super::assume::Assumptions;
 use super::flight::{Flight, Tracking};
-use super::hook::{Base, Hook, Hooked, Manip, Rank, ranks};
+use super::hook::{Base, Hook, Hooked, Hooks, Manip, Rank};
 use super::loads::confirm;
 use super::node::Node;
 use super::refusal::{Place, Refusal, RuleNumber, Unknown};
 use super::rule::{RuleEnd, RuleRun};
-use super::ruleset::{ChainRules, Ruleset, TableRules};
+use super::ruleset::{ChainRules, TableRules};
 use super::way::{Event, Outcome, Reject, Step};
 use crate::netlink::model::Verdict;
 
@@ -22,7 +23,7 @@ const MOST_ORDERED: usize = 5;
 
 /// A hook that packets come to.
 pub(super) struct Walk<'a> {
-    pub ruleset: &'a Ruleset,
+    pub hooks: &'a Hooks<'a>,
     pub node: &'a Node,
     pub assumptions: &'a Assumptions,
     pub hook: Hook,
@@ -72,8 +73,8 @@ impl Passed {
 impl Walk<'_> {
     /// Takes a packet through the hook.
     pub fn pass(&self, flight: Flight) -> Result<Passed, Refusal> {
-        let ranks = ranks(self.ruleset, flight.family, self.hook);
-        let mut passed = self.through(&ranks, flight, None)?;
+        let ranks = self.hooks.ranks(flight.family, self.hook);
+        let mut passed = self.through(ranks, flight, None)?;
         passed.on.iter_mut().for_each(|flight| confirm(flight, self.hook));
         Ok(passed)
     }
@@ -85,8 +86,12 @@ impl Walk<'_> {
             let before = std::mem::take(&mut passed.on);
             for flight in before {
                 let hooked: Vec<&Hooked> = rank.hooked.iter().collect();
+                if !rank.unsure {
+                    passed.take(self.in_order(&hooked, flight, until)?);
+                    continue;
+                }
                 let result = self.in_order(&hooked, flight.clone(), until)?;
-                if rank.unsure && !self.order_is_no_matter(&hooked, &flight, until, &result)? {
+                if !self.order_is_no_matter(&hooked, &flight, until, &result)? {
                     let names: Vec<String> = rank.hooked.iter().map(name).collect();
                     let what = Unknown::Order(format!("{}: {}", self.hook, names.join(", ")));
                     return Err(Refusal::without_place(what));
@@ -192,9 +197,7 @@ impl Walk<'_> {
         let mut here = vec![flight];
         let mut ended = Vec::new();
         for (index, rule) in chain.rules.iter().enumerate() {
-            let number = RuleNumber { position: index + 1, handle: rule.handle };
-            let place = place(table, chain, Some(number));
-            let run = RuleRun { walk: self, table, place, rule };
+            let run = RuleRun { walk: self, table, chain, position: index + 1, rule, place: OnceCell::new() };
             for flight in std::mem::take(&mut here) {
                 for (flight, end) in run.run(flight)? {
                     match end {
@@ -248,7 +251,8 @@ impl Walk<'_> {
     }
 }
 
-fn place(table: &TableRules, chain: &ChainRules, rule: Option<RuleNumber>) -> Arc<Place> {
+/// Where a rule is, or the policy of a chain.
+pub(super) fn place(table: &TableRules, chain: &ChainRules, rule: Option<RuleNumber>) -> Arc<Place> {
     let table = &table.table;
     let (family, chain) = (table.family, chain.chain.name.clone());
     Arc::new(Place { family, table: table.name.clone(), chain, rule })

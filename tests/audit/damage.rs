@@ -99,7 +99,7 @@ fn what_others_do_to_services_is_found() {
     let firewall = "table inet host {\n\tchain in {\n\t\ttype filter hook forward priority filter + 10; policy accept;\n\t\tip saddr 192.0.2.0/24 drop\n\t}\n}\n";
     let second = "table ip other {\n\tchain nat {\n\t\ttype nat hook prerouting priority dstnat - 5; policy accept;\n\t\tip daddr 203.0.113.5 tcp dport 80 dnat to 10.9.9.9:80\n\t}\n}\n";
     let mut surroundings = Surroundings::with_addresses(&["192.168.0.2".parse().unwrap()]);
-    surroundings.pods = vec!["10.244.0.0/16".parse().unwrap()];
+    surroundings.pods = vec!["10.128.0.0/14".parse().unwrap()];
     let said = |text: String| {
         let found = findings(&readers::read(&text).unwrap(), &surroundings);
         found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
@@ -123,8 +123,10 @@ netns_test! {
         };
         let audited = || {
             let reading = live::read(Ruleset::read(&mut Connection::open(CodecKind::Native).unwrap()).unwrap());
-            let against = readers::svcmap::check_against(reading.ruleset.as_ref().unwrap(), node);
-            let against = against.iter().map(|one| format!("\n{:?}: {one}", one.kind)).collect::<String>();
+            let ruleset = reading.ruleset.as_ref().unwrap();
+            let (rules, ranges) =
+                (readers::svcmap::check_against(ruleset, node), readers::svcmap::check_ranges(ruleset, node));
+            let against = rules.iter().chain(&ranges).map(|one| format!("\n{:?}: {one}", one.kind)).collect::<String>();
             everything(&reading, &wanted).replace(" + ", ": + ") + &against
         };
         let mut wrong = String::new();

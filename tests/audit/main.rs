@@ -10,6 +10,7 @@ mod ipvs;
 mod live;
 mod peers;
 mod round_trip;
+mod rules;
 mod size;
 
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@ use crate::{check, everything, of_cluster, of_samples, program, sample};
 
 pub const NFTABLES: [&str; 4] =
     ["kube-proxy-1.29.nft", "kube-proxy-1.34.nft", "kube-proxy-1.36.nft", "kube-proxy-1.37.nft"];
-const SHARED_MAP: [&str; 2] = ["kube-proxy-shared-map.nft", "kube-proxy-shared-map.json"];
+pub const SHARED_MAP: [&str; 2] = ["kube-proxy-shared-map.nft", "kube-proxy-shared-map.json"];
 pub const IPTABLES: &str = "kube-proxy-iptables.save";
 
 #[test]

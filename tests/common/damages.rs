@@ -15,7 +15,7 @@ pub const OBJECTS: [&str; 7] = [
 pub const DAMAGES: [(&str, &str); 36] = [
     ("flush ruleset", "ns/svc: + cluster IP 172.30.0.41:80/tcp"),
     ("delete table ip svcmap", "ns/svc: + cluster IP 172.30.0.41:80/tcp"),
-    ("delete table ip6 svcmap", "ns/svc: + cluster IP ["),
+    ("delete table ip6 svcmap", "there is no table ip6 svcmap"),
     ("delete table ip svcmap\nadd table ip svcmap", "chain dispatch is not there"),
     ("add table ip svcmap { flags dormant; }", "the table is dormant"),
     // elements

@@ -57,6 +57,15 @@ pub fn asks_for_node(rule: &Rule) -> bool {
 
 /// The sources that a rule excludes by comparing: nft makes a comparison of a set with one element.
 pub fn excludes_source(rule: &Rule) -> Option<IpNet> {
+    source_compared(rule, |op| op == 1)
+}
+
+/// The sources that a rule compares with, whether it wants them or not.
+pub fn compared_source(rule: &Rule) -> Option<IpNet> {
+    source_compared(rule, |op| op <= 1)
+}
+
+fn source_compared(rule: &Rule, is_wanted: impl Fn(u32) -> bool) -> Option<IpNet> {
     let mut length = None;
     for expr in &rule.exprs {
         match expr {
@@ -66,7 +75,7 @@ pub fn excludes_source(rule: &Rule) -> Option<IpNet> {
             Expr::Bitwise { mask, .. } => {
                 length = length.map(|(bytes, _)| (bytes, mask.iter().map(|byte| byte.count_ones()).sum()));
             }
-            Expr::Cmp { op: 1, data, .. } => {
+            Expr::Cmp { op, data, .. } if is_wanted(*op) && length.is_some() => {
                 let (bytes, bits) = length?;
                 let mut address = data.to_vec();
                 address.resize(bytes, 0);

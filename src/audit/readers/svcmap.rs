@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 use super::super::findings::{Finding, Kind};
-use super::super::ports::{Drawn, Port, Who};
+use super::super::ports::{self, Drawn, Port, Who};
 use super::{Layout, Reading, rule};
 use crate::amounts::counted;
 use crate::netlink::model::Expr;
@@ -18,30 +18,53 @@ use crate::nftables::ranges::{self, RANGE_SETS};
 use crate::nftables::read::typed_element;
 use crate::nftables::rule::nf_family;
 use crate::objects::Family;
-use crate::plan::{NodePlan, PortName, PortPlan};
+use crate::plan::{Claim, FrontendAddress, Masquerade, NodePlan, PortName, PortPlan};
 use crate::trace::{Ruleset, TableRules};
 
 /// Reads the tables, if they are there.
 pub fn read(ruleset: &Ruleset, reading: &mut Reading) {
-    for family in Family::BOTH {
-        let table = ruleset.tables().find(|table| table.table.family == nf_family(family) && table.table.name == TABLE);
-        if let Some(table) = table {
-            Own { family, table }.read(reading);
-        }
+    for own in tables(ruleset) {
+        own.read(reading);
+    }
+    // one family alone may have no addresses that node ports are served on
+    let serves_nowhere = |own: Own| own.is_empty(Map::NodePortIps);
+    let mut frontends = reading.ports.values().flat_map(|port| &port.frontends);
+    let is_node_port = |frontend: &ports::Frontend| matches!(frontend.address, FrontendAddress::NodePort(_));
+    if reading.layouts == [Layout::Svcmap] && frontends.any(is_node_port) && tables(ruleset).all(serves_nowhere) {
+        let what = format!("{TABLE}: {} is empty, and there are node ports", Map::NodePortIps);
+        reading.findings.push(Finding { kind: Kind::Missing, service: None, what });
     }
 }
 
-/// What of rules, of base chains and of sets of prefixes is not as the node's plan has it. The tables have to come from the
+/// What of rules and of base chains is not as the node's plan has it. The tables have to come from the
 /// kernel: a listing has the same rules in other expressions.
 pub fn check_against(ruleset: &Ruleset, node: &NodePlan) -> Vec<Finding> {
     let mut reading = Reading::default();
-    for family in Family::BOTH {
-        let table = ruleset.tables().find(|table| table.table.family == nf_family(family) && table.table.name == TABLE);
-        if let Some(table) = table {
-            Own { family, table }.check_against(node, &mut reading);
-        }
+    for own in tables(ruleset) {
+        own.check_against(node, &mut reading);
     }
     reading.findings
+}
+
+/// Which sets of prefixes are not as the node's plan has them, and which family has no table at all. The tables may come from
+/// a listing.
+pub fn check_ranges(ruleset: &Ruleset, node: &NodePlan) -> Vec<Finding> {
+    let mut reading = Reading::default();
+    let tables: Vec<Own> = tables(ruleset).collect();
+    tables.iter().for_each(|own| own.check_ranges(node, &mut reading));
+    if let [own] = tables.as_slice() {
+        let other = if own.family == Family::V4 { Family::V6 } else { Family::V4 };
+        let what = format!("there is no table {} {TABLE}", nf_family(other).name());
+        reading.findings.push(Finding { kind: Kind::Missing, service: None, what });
+    }
+    reading.findings
+}
+
+fn tables(ruleset: &Ruleset) -> impl Iterator<Item = Own<'_>> {
+    Family::BOTH.into_iter().filter_map(|family| {
+        let is_own = |table: &&TableRules| table.table.family == nf_family(family) && table.table.name == TABLE;
+        Some(Own { family, table: ruleset.tables().find(is_own)? })
+    })
 }
 
 struct Own<'a> {
@@ -58,6 +81,7 @@ impl Own<'_> {
         let ports: Vec<PortPlan> = decoded.into_iter().map(|decoded| decoded.plan).collect();
         self.check_elements(elements, &ports, reading);
         self.check_chains(reading);
+        self.check_sets(&ports, reading);
     }
 
     /// The elements that are Service ports' or could be.
@@ -116,6 +140,9 @@ impl Own<'_> {
                 self.find(reading, Kind::Missing, format!("there is no chain {name}"));
             }
         }
+    }
+
+    fn check_ranges(&self, node: &NodePlan, reading: &mut Reading) {
         for map in RANGE_SETS {
             let set = self.table.sets.get(&map.name());
             let there: Vec<_> = set.iter().flat_map(|set| set.elements.iter()).cloned().collect();
@@ -188,6 +215,37 @@ impl Own<'_> {
         };
         excess.iter().for_each(|element| say(Kind::Stale, "belongs to no frontend:", element));
         missing.iter().for_each(|element| say(Kind::Missing, "is missing:", element));
+    }
+
+    fn is_empty(&self, map: Map) -> bool {
+        self.table.sets.get(&map.name()).is_none_or(|set| set.elements.is_empty())
+    }
+
+    /// Sets that hold nothing, although rules or elements need what is in them.
+    fn check_sets(&self, ports: &[PortPlan], reading: &mut Reading) {
+        let looks_up = |map: Map| {
+            let rules = self.table.chains.values().flat_map(|chain| &chain.rules);
+            rules.flat_map(rule::lookups).any(|(set, _)| *set == map.name())
+        };
+        if self.is_empty(Map::PodCidrs) && looks_up(Map::PodCidrs) {
+            self.find(reading, Kind::Missing, format!("{} is empty, and rules tell pods by it", Map::PodCidrs));
+        }
+        let frontends = || ports.iter().flat_map(|port| port.frontends.iter().map(move |frontend| (port, frontend)));
+        for (port, frontend) in frontends() {
+            let name = || Some(port.id.name.as_str().to_owned());
+            let (family, claim) =
+                (nf_family(self.family).name(), Claim::new(self.family, port.protocol, frontend.address));
+            if frontend.sources.as_ref().is_some_and(|sources| sources.is_empty()) {
+                let what = format!("{family} {TABLE}: is missing: the sources of {claim} in {}", Map::Allowed);
+                reading.findings.push(Finding { kind: Kind::Missing, service: name(), what });
+            }
+            // external addresses have chains of other names
+            if let (FrontendAddress::External(ip, _), Masquerade::OffCluster) = (frontend.address, frontend.masquerade)
+            {
+                let what = format!("{family} {TABLE}: is missing: {} {{ {ip} }}", Map::ClusterIps);
+                reading.findings.push(Finding { kind: Kind::Missing, service: name(), what });
+            }
+        }
     }
 
     fn check_chains(&self, reading: &mut Reading) {

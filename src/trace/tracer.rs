@@ -1,0 +1,61 @@
+//! Many packets through one ruleset.
+
+use super::assume::{Assumptions, Possibility, explore};
+use super::hook::Hooks;
+use super::node::{Node, Packet};
+use super::path::follow;
+use super::refusal::Refusal;
+use super::ruleset::Ruleset;
+use super::way::{Learned, Trace};
+use crate::netlink::model::Table;
+
+/// A ruleset and a node. What is hooked in where is looked up once, however many packets follow.
+#[derive(Debug)]
+pub struct Tracer<'a> {
+    node: &'a Node,
+    hooks: Hooks<'a>,
+}
+
+impl<'a> Tracer<'a> {
+    /// All tables of a ruleset.
+    pub fn new(ruleset: &'a Ruleset, node: &'a Node) -> Tracer<'a> {
+        Tracer::of_tables(ruleset, node, |_| true)
+    }
+
+    /// Some tables of a ruleset, as if the others were not there.
+    pub fn of_tables(ruleset: &'a Ruleset, node: &'a Node, is_wanted: impl Fn(&Table) -> bool) -> Tracer<'a> {
+        Tracer { node, hooks: Hooks::new(ruleset, is_wanted) }
+    }
+
+    /// What becomes of a packet where it is taken for granted of some rules whether they match.
+    ///
+    /// # Errors
+    /// When it comes to something else of which it is not known what it does; see [`Refusal`].
+    pub fn trace(&self, packet: &Packet, assumptions: &Assumptions) -> Result<Trace, Refusal> {
+        follow(&self.hooks, self.node, packet, &[], assumptions)
+    }
+
+    /// Everything that may become of a packet: one possibility where the rules are understood, two for each rule of which
+    /// it is not known whether it matches.
+    pub fn possibilities(&self, packet: &Packet) -> Vec<Possibility> {
+        explore(&|assumptions| self.trace(packet, assumptions))
+    }
+
+    /// The same, after rules learned these elements of packets before.
+    pub fn possibilities_after(&self, packet: &Packet, learned: &[Learned]) -> Vec<Possibility> {
+        explore(&|assumptions| follow(&self.hooks, self.node, packet, learned, assumptions))
+    }
+}
+
+/// What becomes of a packet in a node's rules.
+///
+/// # Errors
+/// When it comes to something of which it is not known what it does; see [`Refusal`].
+pub fn trace(ruleset: &Ruleset, node: &Node, packet: &Packet) -> Result<Trace, Refusal> {
+    Tracer::new(ruleset, node).trace(packet, &Assumptions::default())
+}
+
+/// Everything that may become of a packet, as [`Tracer::possibilities`].
+pub fn possibilities(ruleset: &Ruleset, node: &Node, packet: &Packet) -> Vec<Possibility> {
+    Tracer::new(ruleset, node).possibilities(packet)
+}
