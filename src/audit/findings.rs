@@ -1,21 +1,21 @@
 //! What is wrong with a ruleset, beside where it differs from what is wanted.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
+use super::diverted::{TRACED, diverted};
 use super::follow::follow;
 use super::ports::{Drawn, Port};
-use super::readers::{Layout, Reading, rule};
+use super::readers::{Layout, Reading};
 use super::xtables;
-use crate::explain::{Client, Surroundings};
+use crate::explain::Surroundings;
 use crate::netlink::model::set_flags;
-use crate::netlink::model::{Expr, Verdict};
 use crate::nftables::names::TABLE;
 use crate::plan::{FrontendAddress, PoolKind};
-use crate::trace::{Event, Outcome, Ruleset, Step, possibilities};
+use crate::trace::Ruleset;
 
 /// What kind of thing is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -82,9 +82,6 @@ impl fmt::Display for Finding {
     }
 }
 
-/// How many Service ports connections are traced to, in search of rules of others, beside those that such rules name: most
-/// rules know none of them.
-const TRACED: usize = 256;
 /// The largest share by the smallest, above which endpoints are not drawn alike.
 const EVEN: f64 = 1.1;
 
@@ -98,7 +95,9 @@ pub fn findings(reading: &Reading, surroundings: &Surroundings) -> Vec<Finding> 
     if let Some(ruleset) = &reading.ruleset {
         nearly_full(ruleset, &mut findings);
         findings.extend(follow(reading, ruleset, surroundings));
-        diverted(reading, ruleset, surroundings, &mut findings);
+        if can_be_followed(reading) {
+            findings.extend(diverted(reading, ruleset, surroundings));
+        }
     }
     findings.extend(xtables::check(reading, surroundings));
     findings.sort();
@@ -164,47 +163,6 @@ fn nearly_full(ruleset: &Ruleset, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Rules of tables that are no proxy's, which end connections to Services or lead them elsewhere: first packets of pods,
-/// of the node and from outside are traced.
-fn diverted(reading: &Reading, ruleset: &Ruleset, surroundings: &Surroundings, findings: &mut Vec<Finding>) {
-    let is_proxy = |table: &str| table == TABLE || table == "kube-proxy";
-    if !can_be_followed(reading) || ruleset.tables().all(|table| is_proxy(&table.table.name)) {
-        return;
-    }
-    let mut seen = BTreeSet::new();
-    let named = addresses_of_others(ruleset, is_proxy);
-    let every = reading.ports.len().div_ceil(TRACED);
-    let is_named = |port: &Port| {
-        let own = port.frontends.iter().filter_map(|frontend| frontend.address.ip());
-        let pools = port.cluster.iter().chain(&port.local).map(|drawn| drawn.ip);
-        !named.is_empty() && own.chain(pools).any(|ip| named.contains(&ip))
-    };
-    let traced = reading.ports.values().enumerate().filter(|(at, port)| at % every == 0 || is_named(port));
-    for (_, port) in traced.take(4 * TRACED) {
-        for frontend in &port.frontends {
-            let Some(to) = destination(port, frontend.address, surroundings) else { continue };
-            for client in [Client::Pod, Client::Node, Client::Outside] {
-                let Some(from) = surroundings.example(client, port.id.family) else { continue };
-                let packet = surroundings.packet(from, to, port.protocol, None);
-                for possibility in possibilities(ruleset, &surroundings.node, &packet) {
-                    let steps = match &possibility.trace {
-                        Ok(trace) => trace.ways.iter().filter_map(|way| culprit(&way.steps, way.outcome)).collect(),
-                        Err(_) => Vec::new(),
-                    };
-                    for step in steps {
-                        let place = &step.place;
-                        if !is_proxy(&place.table) && seen.insert(place.to_string()) {
-                            let if_any = if possibility.assumptions.all().is_empty() { "" } else { " (perhaps)" };
-                            let what = format!("{place}: {}{if_any}, for example from {client} to {to}", step.event);
-                            find(findings, Kind::Diverted, Some(port), what);
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
 /// Whether packets can be followed through the proxy's rules among those of nftables: those of iptables and IPVS are followed
 /// by themselves.
 fn can_be_followed(reading: &Reading) -> bool {
@@ -224,45 +182,4 @@ pub fn limits(reading: &Reading) -> Vec<String> {
         ));
     }
     limits
-}
-
-/// The addresses that rules and sets of other tables compare with.
-fn addresses_of_others(ruleset: &Ruleset, is_proxy: impl Fn(&str) -> bool) -> BTreeSet<IpAddr> {
-    let mut addresses = BTreeSet::new();
-    let mut note = |bytes: &[u8]| {
-        // a key may have several parts, each of whole words
-        for at in (0..bytes.len()).step_by(4) {
-            for length in [4, 16] {
-                addresses.extend(bytes.get(at..at + length).and_then(rule::ip));
-            }
-        }
-    };
-    for table in ruleset.tables().filter(|table| !is_proxy(&table.table.name)) {
-        for expr in table.chains.values().flat_map(|chain| &chain.rules).flat_map(|rule| &rule.exprs) {
-            if let Expr::Cmp { data, .. } = expr {
-                note(data);
-            }
-        }
-        table.sets.values().flat_map(|set| set.elements.iter()).for_each(|element| note(&element.key));
-    }
-    addresses
-}
-
-fn destination(port: &Port, address: FrontendAddress, surroundings: &Surroundings) -> Option<SocketAddr> {
-    let ip = match address.ip() {
-        Some(ip) => ip,
-        None => surroundings.example(Client::Node, port.id.family)?,
-    };
-    Some(SocketAddr::new(ip, address.port()))
-}
-
-/// The step that ends a way, or that changes the destination.
-fn culprit(steps: &[Step], outcome: Outcome) -> Option<&Step> {
-    let ends = |step: &&Step| match outcome {
-        Outcome::Dropped => step.event == Event::Verdict(Verdict::Drop),
-        Outcome::Rejected(_) => matches!(step.event, Event::Rejected(_)),
-        Outcome::Delivered { .. } => matches!(step.event, Event::Destination(_)),
-        Outcome::Untouched => false,
-    };
-    steps.iter().rev().find(ends)
 }

@@ -8,6 +8,7 @@
 mod clients;
 pub mod compare;
 mod deviation;
+mod diverted;
 pub mod findings;
 pub mod follow;
 pub mod live;

@@ -6,6 +6,9 @@ use super::way::Trace;
 /// The most rules that are in doubt for one packet; each doubles the number of possibilities.
 const MOST_DOUBTS: usize = 5;
 
+/// The most rules that are gone beyond. From [`MOST_DOUBTS`] on those in doubt are taken not to match.
+const MOST_BEYOND: usize = 32;
+
 /// What is taken for granted of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assumption {
@@ -13,7 +16,8 @@ pub struct Assumption {
     pub place: Place,
     /// Why it is not known whether it matches.
     pub why: Unknown,
-    /// Whether it is taken to match. What is known of it has to hold all the same.
+    /// Whether it is taken to match. What is known of it has to hold all the same. A rule of which it is not known what it does
+    /// is taken not to.
     pub matches: bool,
 }
 
@@ -25,6 +29,12 @@ impl Assumptions {
     /// Whether a rule is taken to match, if anything is.
     pub fn of(&self, place: &Place) -> Option<bool> {
         self.0.iter().find(|assumption| assumption.place == *place).map(|assumption| assumption.matches)
+    }
+
+    fn with(&self, place: &Place, why: &Unknown, matches: bool) -> Assumptions {
+        let mut all = self.0.clone();
+        all.push(Assumption { place: place.clone(), why: why.clone(), matches });
+        Assumptions(all)
     }
 
     /// All of them, in the order in which the packet met the rules.
@@ -44,24 +54,47 @@ pub struct Possibility {
 
 /// Tries both for each rule of which it is not known whether it matches.
 pub(super) fn explore(trace: &impl Fn(&Assumptions) -> Result<Trace, Refusal>) -> Vec<Possibility> {
-    let mut found = Vec::new();
-    explore_under(&mut found, Assumptions::default(), trace);
-    found
+    let mut exploration = Exploration { found: Vec::new(), goes_beyond: false, trace };
+    exploration.under(Assumptions::default());
+    exploration.found
 }
 
-fn explore_under(
-    found: &mut Vec<Possibility>,
-    assumptions: Assumptions,
-    trace: &impl Fn(&Assumptions) -> Result<Trace, Refusal>,
-) {
-    match trace(&assumptions) {
-        Err(Refusal { place: Some(place), what, doubt: true, .. }) if assumptions.0.len() < MOST_DOUBTS => {
-            for matches in [false, true] {
-                let mut assumptions = assumptions.clone();
-                assumptions.0.push(Assumption { place: (*place).clone(), why: what.clone(), matches });
-                explore_under(found, assumptions, trace);
+/// The same, and goes on behind each rule of which it is not known what it does, as if it did nothing.
+pub(super) fn explore_beyond(trace: &impl Fn(&Assumptions) -> Result<Trace, Refusal>) -> Vec<Possibility> {
+    let mut exploration = Exploration { found: Vec::new(), goes_beyond: true, trace };
+    exploration.under(Assumptions::default());
+    exploration.found
+}
+
+struct Exploration<'a, F> {
+    found: Vec<Possibility>,
+    goes_beyond: bool,
+    trace: &'a F,
+}
+
+impl<F: Fn(&Assumptions) -> Result<Trace, Refusal>> Exploration<'_, F> {
+    fn under(&mut self, assumptions: Assumptions) {
+        let trace = (self.trace)(&assumptions);
+        let assumed = assumptions.0.len();
+        match &trace {
+            Err(Refusal { place: Some(place), what, doubt: true, .. }) if assumed < MOST_DOUBTS => {
+                for matches in [false, true] {
+                    self.under(assumptions.with(place, what, matches));
+                }
+                return;
             }
+            Err(Refusal { place: Some(place), what, doubt, .. })
+                if self.goes_beyond && assumed < MOST_BEYOND && assumptions.of(place).is_none() =>
+            {
+                let (beyond, doubt) = (assumptions.with(place, what, false), *doubt);
+                // too many rules may match for all to be tried; what it is not known what it does is said
+                if !doubt {
+                    self.found.push(Possibility { assumptions, trace });
+                }
+                return self.under(beyond);
+            }
+            _ => {}
         }
-        trace => found.push(Possibility { assumptions, trace }),
+        self.found.push(Possibility { assumptions, trace });
     }
 }

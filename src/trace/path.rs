@@ -1,11 +1,13 @@
 //! The way of a packet through the node, from hook to hook.
 
+use std::sync::Arc;
+
 use super::assume::Assumptions;
 use super::flight::{Flight, Interface};
 use super::hook::{Base, Hook, Hooks};
 use super::node::{LOOPBACK, Node, Origin, Packet};
-use super::refusal::Refusal;
-use super::walk::Walk;
+use super::refusal::{Place, Refusal, Unknown};
+use super::walk::{Walk, place};
 use super::way::{Learned, Outcome, Trace, Way};
 
 /// A packet's way through a node's rules.
@@ -114,8 +116,7 @@ impl Path<'_> {
     /// Refuses what rules of other families see before those of IP do.
     fn before_ip(&self, packet: &Packet) -> Result<(), Refusal> {
         if let Some(Base { table, chain }) = self.hooks.ingress {
-            let name = format!("{} {} {}", table.table.family.name(), table.table.name, chain.chain.name);
-            return Err(Refusal::routing(format!("{name} sees packets before their addresses are looked at")));
+            self.passes(&place(table, chain, None), "sees packets before their addresses are looked at".into())?;
         }
         match &packet.origin {
             Origin::Node | Origin::Somewhere => Ok(()),
@@ -128,11 +129,18 @@ impl Path<'_> {
         let Interface::Named(name) = interface else { return Ok(()) };
         let is_bridge = self.node.interface(name).is_some_and(|interface| interface.is_bridge);
         match self.hooks.bridge {
-            Some(Base { table, chain }) if is_bridge => Err(Refusal::routing(format!(
-                "bridge {} {} sees the packets of the bridge {name}",
-                table.table.name, chain.chain.name
-            ))),
+            Some(Base { table, chain }) if is_bridge => {
+                self.passes(&place(table, chain, None), format!("sees the packets of the bridge {name}"))
+            }
             _ => Ok(()),
+        }
+    }
+
+    /// Refuses a chain that is not gone through, unless it is taken to do nothing.
+    fn passes(&self, place: &Arc<Place>, why: String) -> Result<(), Refusal> {
+        match self.assumptions.of(place) {
+            Some(false) => Ok(()),
+            _ => Err(Refusal::at(place, Unknown::Routing(why))),
         }
     }
 }

@@ -41,7 +41,7 @@ impl fmt::Display for Place {
 
 /// Why a trace cannot be told: the packet reaches something whose effect on it is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}{what}", place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default())]
+#[error("{}{what}", before(place.as_deref()))]
 pub struct Refusal {
     /// Where; none where it is no matter of rules.
     pub place: Option<Arc<Place>>,
@@ -52,6 +52,15 @@ pub struct Refusal {
     pub doubt: bool,
     /// What happened to the packet before, in order.
     pub steps: Vec<Step>,
+}
+
+/// A chain as a whole is what the sentence is about.
+fn before(place: Option<&Place>) -> String {
+    match place {
+        None => String::new(),
+        Some(place) if place.rule.is_none() => format!("{place} "),
+        Some(place) => format!("{place}: "),
+    }
 }
 
 /// What is not known.

@@ -90,7 +90,7 @@ impl RuleRun<'_> {
     fn run_from(&self, first: usize, mut progress: Progress) -> Result<Vec<(Flight, RuleEnd)>, Refusal> {
         for (index, expr) in self.rule.exprs.iter().enumerate().skip(first) {
             let flow = match self.expression(index, expr, &mut progress) {
-                Err(refusal) if refusal.doubt && self.assumed() == Some(false) => return Ok(vec![progress.leave()]),
+                Err(_) if self.assumed() == Some(false) => return Ok(vec![progress.leave()]),
                 flow => flow.map_err(|refusal| refusal.after(&progress.flight.steps))?,
             };
             match flow {

@@ -1,6 +1,6 @@
 //! Many packets through one ruleset.
 
-use super::assume::{Assumptions, Possibility, explore};
+use super::assume::{Assumptions, Possibility, explore, explore_beyond};
 use super::hook::Hooks;
 use super::node::{Node, Packet};
 use super::path::follow;
@@ -41,7 +41,12 @@ impl<'a> Tracer<'a> {
         explore(&|assumptions| self.trace(packet, assumptions))
     }
 
-    /// The same, after rules learned these elements of packets before.
+    /// The same, and for each rule of which it is not known what it does, also what comes behind it if it does nothing.
+    pub fn possibilities_beyond(&self, packet: &Packet) -> Vec<Possibility> {
+        explore_beyond(&|assumptions| self.trace(packet, assumptions))
+    }
+
+    /// The same as [`Tracer::possibilities`], after rules learned these elements of packets before.
     pub fn possibilities_after(&self, packet: &Packet, learned: &[Learned]) -> Vec<Possibility> {
         explore(&|assumptions| follow(&self.hooks, self.node, packet, learned, assumptions))
     }

@@ -11,7 +11,8 @@ use super::node::Node;
 use super::refusal::{Place, Refusal, RuleNumber, Unknown};
 use super::rule::{RuleEnd, RuleRun};
 use super::ruleset::{ChainRules, TableRules};
-use super::way::{Event, Outcome, Reject, Step};
+use super::share::Share;
+use super::way::{Event, Learned, Outcome, Reject, Step};
 use crate::netlink::model::Verdict;
 
 /// The most ways that a trace has.
@@ -48,17 +49,26 @@ enum ChainEnd {
     Rejected(Reject),
 }
 
+/// What became of a packet.
+#[derive(PartialEq)]
+enum Became {
+    On(Flight),
+    Ended(Share, Vec<Learned>, Outcome),
+}
+
 impl Passed {
     fn take(&mut self, more: Passed) {
         self.on.extend(more.on);
         self.ended.extend(more.ended);
     }
 
-    /// Whether the same became of them, whatever the steps.
+    /// Whether the same became of them, whatever the steps. Of a packet that has come to its end, what it was by then is no
+    /// matter any more.
     fn is_as(&self, other: &Passed) -> bool {
         let key = |passed: &Passed| {
-            let on = passed.on.iter().map(|flight| (flight.without_steps(), None));
-            let ended = passed.ended.iter().map(|(flight, outcome)| (flight.without_steps(), Some(*outcome)));
+            let on = passed.on.iter().map(|flight| Became::On(flight.without_steps()));
+            let ended = passed.ended.iter();
+            let ended = ended.map(|(flight, outcome)| Became::Ended(flight.share, flight.learned.clone(), *outcome));
             on.chain(ended).collect::<Vec<_>>()
         };
         let (mine, mut others) = (key(self), key(other));

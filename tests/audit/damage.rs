@@ -113,6 +113,85 @@ fn what_others_do_to_services_is_found() {
     assert!(found.contains("leftover: there are rules of svcmap and of kube-proxy (nftables)"), "{found}");
 }
 
+/// Where it is not known what a rule of others does, that is said once, and what stands behind it is found all the same.
+#[test]
+fn what_others_do_is_found_also_where_it_is_not_understood() {
+    let own = script(&of_manifests(&Path::new(RULESETS).join("services.yaml")));
+    let mut surroundings = Surroundings::with_addresses(&["192.168.0.2".parse().unwrap()]);
+    surroundings.pods = vec!["10.128.0.0/14".parse().unwrap()];
+    let behind = "chain behind { type filter hook forward priority filter + 10; ip saddr 192.0.2.0/24 drop\n }";
+    let drops = "diverted: default/web:http: inet host behind, rule 1: drop (perhaps)";
+    let raw = "type filter hook prerouting priority raw; policy accept;";
+    let stopped = "connections cannot be followed beyond";
+    let cases = [
+        (
+            format!("inet host {{ chain in {{ {raw} ip dscp set 1\n }} {behind} }}"),
+            vec!["beyond inet host in, rule 1: ", drops],
+        ),
+        (
+            format!("inet host {{ chain in {{ {raw} meta l4proto tcp tproxy to :50080\n }} {behind} }}"),
+            vec![stopped, drops],
+        ),
+        (
+            format!("inet host {{ chain in {{ {raw} tcp dport 80 synproxy mss 1460 wscale 7\n }} {behind} }}"),
+            vec![stopped, drops],
+        ),
+        (
+            "ip host { chain in { type nat hook prerouting priority dstnat - 5; tcp dport 80 redirect to :8080\n } }"
+                .into(),
+            vec!["beyond ip host in, rule 1: redirect"],
+        ),
+        (
+            format!("ip host {{ chain in {{ {raw} ip daddr 10.96.0.0/12 notrack\n }} }}"),
+            vec!["ip host in, rule 1: untracked, for example"],
+        ),
+        (
+            "ip host { chain in { type nat hook prerouting priority dstnat; ip daddr 10.96.1.5 dnat to 10.9.9.9\n } }"
+                .into(),
+            vec!["have the same priority, and it matters which one is first"],
+        ),
+        (
+            format!(
+                "netdev early {{ chain in {{ type filter hook ingress device \"eth0\" priority 0; ip saddr 192.0.2.0/24 drop\n }} }}\ntable inet host {{ {behind} }}"
+            ),
+            vec!["beyond netdev early in sees packets before", drops],
+        ),
+    ];
+    for (table, expected) in cases {
+        let found = findings(&readers::read(&format!("{own}table {table}\n")).unwrap(), &surroundings);
+        let said = found.iter().map(|one| format!("{one}\n")).collect::<String>();
+        for expected in expected {
+            assert_eq!(said.matches(expected).count(), 1, "{table}: {expected:?} in\n{said}");
+        }
+        assert!(!said.contains("astray"), "{said}");
+    }
+}
+
+/// Of tables that lead every connection to a Service on, nothing is said; of those that may stop some, no more than that.
+#[test]
+fn harmless_tables_of_others_are_no_findings() {
+    let own = script(&of_manifests(&Path::new(RULESETS).join("services.yaml")));
+    let kube_proxy = sample(NFTABLES[2]);
+    let mut surroundings = Surroundings::with_addresses(&["192.168.0.2".parse().unwrap()]);
+    let foreign = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/foreign").join(name);
+        std::fs::read_to_string(path).unwrap()
+    };
+    for (text, pods) in [(&own, "10.128.0.0/14"), (&kube_proxy, "10.244.0.0/16")] {
+        surroundings.pods = vec![pods.parse().unwrap()];
+        let said = |name: &str| {
+            let found = findings(&readers::read(&format!("{text}{}", foreign(name))).unwrap(), &surroundings);
+            found.iter().map(|one| format!("{one}\n")).collect::<String>()
+        };
+        for name in ["calico.nft", "firewalld.nft", "marks.nft"] {
+            assert_eq!(said(name), "", "{name}");
+        }
+        let docker = said("docker.nft");
+        assert!(!docker.contains("DOCKER-FORWARD"), "{docker}");
+        assert!(docker.lines().all(|line| line.contains("(perhaps)") || line.contains("same priority")), "{docker}");
+    }
+}
+
 netns_test! {
     fn every_edit_that_is_healed_is_named_by_an_audit() {
         let world = World::with(&OBJECTS, Stack::Dual, NodeSettings::default().config(Stack::Dual));
