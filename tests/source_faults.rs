@@ -76,6 +76,22 @@ fn one_bad_item_of_a_yaml_list_does_not_take_the_others_along() {
     }
 }
 
+#[test]
+fn one_bad_item_of_a_list_in_flow_style_does_not_take_the_others_along() {
+    let good =
+        |name| format!("{{apiVersion: v1, kind: Service, metadata: {{name: {name}}}, spec: {{clusterIP: None}}}}");
+    let bad = "{kind: Service, metadata: {name: b}, x: .inf}";
+    let loaded = load_text(&format!("# all\n{{kind: List, items: [\n{}, {bad},\n{}]}}\n", good("a"), good("c")));
+    let names: Vec<_> = loaded.snapshot.services.iter().map(|s| s.key.name.as_str()).collect();
+    assert_eq!(names, ["a", "c"], "{:?}", problems(&loaded));
+    assert_eq!(
+        problems(&loaded),
+        ["test.yaml: line 3, column 120: Service default/b: value `.inf` is not a finite number"]
+    );
+    // what is no JSON is not called bad JSON
+    assert_eq!(problems(&load_text("{a: .inf}")), ["test.yaml: line 1, column 5: value `.inf` is not a finite number"]);
+}
+
 /// What is said of a single object is what is said of an item.
 #[test]
 fn keys_that_are_there_twice_are_refused_everywhere() {

@@ -3,6 +3,7 @@
 mod block;
 mod document;
 mod files;
+mod flow;
 mod glimpse;
 mod json;
 mod parse;

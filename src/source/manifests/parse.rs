@@ -23,10 +23,11 @@ impl From<DocumentError> for ParseError {
     }
 }
 
-/// Reads a document. Text that begins with `{` is JSON, or else YAML that looks like it.
+/// Reads a document. Text that begins with `{` and a quote is JSON, or else YAML that looks like it.
 pub fn parse(document: &Document, file: &str, interner: &mut Interner) -> Result<Parsed, ParseError> {
     let body = document.text.strip_prefix("---").unwrap_or(&document.text).trim_start();
-    let json_error = if body.starts_with('{') {
+    let looks_like_json = body.strip_prefix('{').is_some_and(|rest| rest.trim_start().starts_with(['"', '}']));
+    let json_error = if looks_like_json {
         match json::parse(document, body, Sink::new(document, file, interner)) {
             Ok(parsed) => return Ok(parsed),
             Err(error) => Some(error),

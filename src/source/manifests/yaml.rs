@@ -13,11 +13,11 @@ use serde_saphyr::{DuplicateKeyPolicy, Error, NonFiniteFloatPolicy, Options};
 use crate::source::convert::Interner;
 use crate::yaml::message;
 
-use super::block;
 use super::document::Document;
 use super::glimpse::Glimpse;
 use super::parse::{ParseError, relocated};
 use super::sink::{Parsed, Sink};
+use super::{block, flow};
 
 /// Reads a document.
 ///
@@ -73,10 +73,10 @@ fn fault(error: &Error, lines_before: usize, document: usize) -> ParseError {
     }
 }
 
-/// Reads each item of a list in block style by itself. Nothing where it is no such list, or where that finds no fault: then
+/// Reads each item of a list by itself. Nothing where it is no such list, or where that finds no fault: then
 /// the fault is in the list.
 fn item_by_item(document: &Document, mut sink: Sink) -> Option<Parsed> {
-    let list = block::cut(&document.text)?;
+    let list = block::cut(&document.text).or_else(|| flow::cut(&document.text))?;
     let fields = match serde_saphyr::from_str_with_options(&list.without_items, options()).ok()? {
         Value::Object(fields) => fields,
         Value::Null => Map::new(),
