@@ -22,6 +22,8 @@ pub struct Test {
     pub name: String,
     /// Whether nothing else runs meanwhile.
     pub alone: bool,
+    /// Whether it is run also where no test is asked for by name.
+    pub always: bool,
     /// What is done.
     pub run: Box<dyn Fn() -> Result<()> + Send>,
 }
@@ -38,9 +40,9 @@ pub fn is_here() -> bool {
 }
 
 /// Whether a test is one of those that were asked for.
-pub fn is_wanted(name: &str, arguments: &Arguments) -> bool {
-    let is_meant = |word: &String| if arguments.exact { name == word } else { name.contains(word.as_str()) };
-    arguments.filter.as_ref().is_none_or(is_meant) && !arguments.skip.iter().any(is_meant)
+pub fn is_wanted(test: &Test, arguments: &Arguments) -> bool {
+    let is_meant = |word: &String| if arguments.exact { test.name == *word } else { test.name.contains(word.as_str()) };
+    arguments.filter.as_ref().map_or(test.always, is_meant) && !arguments.skip.iter().any(is_meant)
 }
 
 /// Runs the tests, and says what became of each: a line each, the newlines in it written as `\n`.

@@ -18,11 +18,13 @@ use crate::machine::{Missing, Test, is_here, is_wanted};
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut tests = all();
+    if !arguments.list {
+        tests.retain(|test| is_wanted(test, &arguments));
+    }
     if is_here() {
-        tests.retain(|test| is_wanted(&test.name, &arguments));
         return machine::run(tests);
     }
-    let is_needed = !arguments.list && tests.iter().any(|test| is_wanted(&test.name, &arguments));
+    let is_needed = !arguments.list && !tests.is_empty();
     let outcomes = if is_needed { machine::start() } else { Ok(Vec::new()) };
     if let Err(Missing(why)) = &outcomes {
         eprintln!("cannot run here: ipvs: {why}");
@@ -42,7 +44,7 @@ fn all() -> Vec<Test> {
     let scenes = scenes::ALL.iter().chain(daemon::ALL);
     let test = |(name, scene): &(&str, scenes::Scene)| {
         let scene = *scene;
-        Test { name: format!("ipvs::{name}"), alone: true, run: Box::new(scene) }
+        Test { name: format!("ipvs::{name}"), alone: true, always: true, run: Box::new(scene) }
     };
     scenes.map(test).chain(cases::tests()).collect()
 }

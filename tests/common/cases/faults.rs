@@ -48,6 +48,11 @@ impl Faults {
         flows
     }
 
+    /// Whether a case has one.
+    pub fn has(&self, case: &Case) -> bool {
+        self.0.contains_key(&case.id)
+    }
+
     /// There is no fault of a case that there is not.
     pub fn check(&self, cases: &[Case]) {
         let unknown: Vec<_> = self.0.keys().filter(|id| cases.iter().all(|case| case.id != **id)).collect();
