@@ -37,7 +37,7 @@ pub struct Rule {
 pub enum Action {
     /// Nothing that matters to where the packet goes.
     None,
-    /// Goes on in a chain of the table, which [`Table::resolve`](super::tables::Table::resolve) finds; and returns or not.
+    /// Goes on in a chain of the table, which `Table::resolve` finds; and returns or not.
     Chain(u32, bool),
     /// Ends what the table does.
     Accept,
