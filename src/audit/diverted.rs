@@ -11,7 +11,9 @@ use crate::explain::{Client, Surroundings};
 use crate::netlink::model::{Expr, Verdict};
 use crate::nftables::names::TABLE;
 use crate::plan::FrontendAddress;
-use crate::trace::{Event, Outcome, Possibility, Refusal, Ruleset, Step, Tracer};
+use crate::trace::{
+    Assumptions, Event, Outcome, Possibility, Refusal, Ruleset, Source, Step, Trace, Tracer, Unknown, Way,
+};
 
 /// How many Service ports connections are traced to, beside those that rules of others name: most rules know none of them.
 pub const TRACED: usize = 256;
@@ -22,6 +24,7 @@ pub fn diverted(reading: &Reading, ruleset: &Ruleset, surroundings: &Surrounding
         return Vec::new();
     }
     let tracer = Tracer::new(ruleset, &surroundings.node);
+    let proxy = Tracer::of_tables(ruleset, &surroundings.node, |table| is_proxy(&table.name));
     let mut search = Search { seen: BTreeSet::new(), findings: Vec::new() };
     for port in sample(reading, ruleset) {
         for frontend in &port.frontends {
@@ -29,9 +32,10 @@ pub fn diverted(reading: &Reading, ruleset: &Ruleset, surroundings: &Surrounding
             for client in [Client::Pod, Client::Node, Client::Outside] {
                 let Some(from) = surroundings.example(client, port.id.family) else { continue };
                 let packet = surroundings.packet(from, to, port.protocol, None);
-                let example = format!("for example from {client} to {to}");
+                let alone = proxy.trace(&packet, &Assumptions::default()).ok();
+                let connection = Connection { port, alone, example: format!("for example from {client} to {to}") };
                 for possibility in tracer.possibilities_beyond(&packet) {
-                    search.look(port, &possibility, &example);
+                    search.look(&connection, &possibility);
                 }
             }
         }
@@ -56,6 +60,29 @@ fn sample<'a>(reading: &'a Reading, ruleset: &Ruleset) -> impl Iterator<Item = &
     ports.filter(move |(at, port)| at % every == 0 || is_named(port)).map(|(_, port)| port).take(4 * TRACED)
 }
 
+/// A connection, and what becomes of it in the proxy's tables alone, where that is known.
+struct Connection<'a> {
+    port: &'a Port,
+    alone: Option<Trace>,
+    example: String,
+}
+
+impl Connection<'_> {
+    /// Whether the proxy itself refuses or drops it.
+    fn is_ended(&self) -> bool {
+        let is_end = |way: &Way| matches!(way.outcome, Outcome::Dropped | Outcome::Rejected(_));
+        self.alone.as_ref().is_some_and(|alone| alone.ways.iter().all(is_end))
+    }
+
+    /// Whether the proxy itself replaces the source address on the way to an endpoint.
+    fn is_masqueraded(&self, endpoint: SocketAddr) -> Option<bool> {
+        self.alone.as_ref()?.ways.iter().find_map(|way| match way.outcome {
+            Outcome::Delivered { to, source } if to == endpoint => Some(source != Source::Kept),
+            _ => None,
+        })
+    }
+}
+
 struct Search {
     /// What is said already.
     seen: BTreeSet<String>,
@@ -63,29 +90,38 @@ struct Search {
 }
 
 impl Search {
-    fn look(&mut self, port: &Port, possibility: &Possibility, example: &str) {
+    fn look(&mut self, connection: &Connection, possibility: &Possibility) {
         let trace = match &possibility.trace {
             Ok(trace) => trace,
-            Err(refusal) => return self.stopped(port, refusal, example),
+            Err(refusal) => return self.stopped(connection, refusal),
         };
         let if_any = if possibility.assumptions.all().is_empty() { "" } else { " (perhaps)" };
-        for step in trace.ways.iter().filter_map(|way| culprit(&way.steps, way.outcome)) {
-            let place = &step.place;
-            if !is_proxy(&place.table) && self.seen.insert(place.to_string()) {
-                self.find(Kind::Diverted, port, format!("{place}: {}{if_any}, {example}", step.event));
+        for way in &trace.ways {
+            let culprit = culprit(&way.steps, way.outcome).map(|step| (step, ""));
+            for (step, so_that) in culprit.into_iter().chain(remarked(connection, way)) {
+                let place = &step.place;
+                if !is_proxy(&place.table) && self.seen.insert(place.to_string()) {
+                    let what = format!("{place}: {}{so_that}{if_any}, {}", step.event, connection.example);
+                    self.find(Kind::Diverted, connection.port, what);
+                }
             }
         }
     }
 
-    /// What the proxy's own tables stop a trace at is found where clients follow those alone.
-    fn stopped(&mut self, port: &Port, refusal: &Refusal, example: &str) {
+    /// What the proxy's own tables stop a trace at is found where clients follow those alone. And what the proxy ends itself
+    /// ends in any order.
+    fn stopped(&mut self, connection: &Connection, refusal: &Refusal) {
         let is_own = refusal.place.as_ref().is_some_and(|place| is_proxy(&place.table));
+        if is_own || (matches!(refusal.what, Unknown::Order { .. }) && connection.is_ended()) {
+            return;
+        }
         let place = refusal.place.as_ref().map_or_else(|| refusal.to_string(), |place| place.to_string());
-        if !is_own && self.seen.insert(format!("beyond {place}")) {
+        if self.seen.insert(format!("beyond {place}")) {
+            let example = &connection.example;
             let what = format!(
                 "connections cannot be followed beyond {refusal}: what becomes of them there is not known, {example}"
             );
-            self.find(Kind::NotUnderstood, port, what);
+            self.find(Kind::NotUnderstood, connection.port, what);
         }
     }
 
@@ -134,3 +170,34 @@ fn culprit(steps: &[Step], outcome: Outcome) -> Option<&Step> {
     };
     steps.iter().rev().find(ends)
 }
+
+/// The step that changes the bits of the mark by which the proxy tells whose source address it replaces, where it comes
+/// to another decision than by itself; and what comes of it.
+fn remarked<'a>(connection: &Connection, way: &'a Way) -> Option<(&'a Step, &'static str)> {
+    let Outcome::Delivered { to, source } = way.outcome else { return None };
+    let is_replaced = source != Source::Kept;
+    if connection.is_masqueraded(to)? == is_replaced {
+        return None;
+    }
+    let translates = |step: &&Step| matches!(step.event, Event::Source(_));
+    // others may replace addresses by rules of their own
+    if is_replaced && !way.steps.iter().rev().find(translates).is_some_and(|step| is_proxy(&step.place.table)) {
+        return None;
+    }
+    let mut before = 0;
+    let changes: Vec<(&Step, u32)> = way
+        .steps
+        .iter()
+        .filter_map(|step| match step.event {
+            Event::Mark(mark) => Some((step, mark ^ std::mem::replace(&mut before, mark))),
+            _ => None,
+        })
+        .collect();
+    let is_of_proxy = |step: &Step| is_proxy(&step.place.table);
+    let bits = changes.iter().filter(|(step, _)| is_of_proxy(step)).fold(0, |bits, (_, changed)| bits | changed);
+    let (step, _) = changes.iter().rev().find(|(step, changed)| !is_of_proxy(step) && changed & bits != 0)?;
+    Some((step, if is_replaced { REPLACED } else { STAYS }))
+}
+
+const REPLACED: &str = ", so that a source address is replaced that has to stay";
+const STAYS: &str = ", so that a source address stays that has to be replaced";

@@ -154,6 +154,27 @@ pub enum Statement {
 }
 
 /// As nft writes it, as far as the name of what is not understood goes.
+impl Statement {
+    /// What writes a value into a field of the packet; none where packets may go elsewhere by it.
+    pub fn written(field: &Value, value: &Value) -> Option<Statement> {
+        let is_let_on = || matches!(value, Value::Word(hops) if hops.parse::<u8>().is_ok_and(|hops| hops > 1));
+        match field {
+            Value::Header(header, field) => match (header.as_str(), field.as_str()) {
+                ("ether", _) | ("ip", "dscp" | "ecn" | "id") | ("ip6", "dscp" | "ecn" | "flowlabel") => {
+                    Some(Statement::Harmless)
+                }
+                ("ip", "ttl") | ("ip6", "hoplimit") if is_let_on() => Some(Statement::Harmless),
+                _ => None,
+            },
+            // not every packet has the option
+            Value::Other(option) if option.starts_with("tcp option ") => {
+                Some(Statement::Condition(format!("{option} set {value}")))
+            }
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Statement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -510,7 +510,7 @@ fn statement(json: Json) -> Option<Statement> {
             match expression(value["key"].take())? {
                 Value::Meta(key) => Statement::SetMeta(key, right),
                 Value::Ct { key, direction: None } => Statement::SetCt(key, right),
-                _ => return None,
+                field => Statement::written(&field, &right)?,
             }
         }
         "set" | "map" => update(&kind, value)?,

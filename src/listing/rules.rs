@@ -39,6 +39,31 @@ struct Made<'a> {
     protocol: Option<String>,
 }
 
+/// `NFTA_FIB_F_PRESENT`.
+const FIB_PRESENT: u32 = 32;
+
+/// `NFTA_FIB_F_*`.
+fn fib_flags(names: &[String]) -> Option<u32> {
+    let bit = |name: &String| match name.as_str() {
+        "saddr" => Some(1),
+        "daddr" => Some(2),
+        "mark" => Some(4),
+        "iif" => Some(8),
+        "oif" => Some(16),
+        _ => None,
+    };
+    names.iter().map(bit).sum()
+}
+
+/// Whether something is wanted to be there.
+fn existence(word: &str) -> Option<bool> {
+    match word {
+        "exists" => Some(true),
+        "missing" => Some(false),
+        _ => None,
+    }
+}
+
 impl Made<'_> {
     fn raw(&mut self, name: &str, text: &str) {
         let text = format!("{text} (line {})", self.line);
@@ -83,6 +108,8 @@ impl Made<'_> {
             }
             Statement::Reject(kind, what) => self.reject(kind.as_deref(), what.as_deref())?,
             Statement::SetMeta(key, value) => self.set_meta(key, value)?,
+            // these say nothing about where a packet goes
+            Statement::SetCt(key, _) if matches!(key.as_str(), "label" | "event" | "secmark") => {}
             Statement::SetCt(key, value) => {
                 (key == "mark").then_some(())?;
                 self.marked(value)?;
@@ -178,14 +205,7 @@ impl Made<'_> {
             }
             Value::Meta(key) => Expr::MetaLoad { dreg, key: meta_key(key)? },
             Value::Ct { key, direction } => Expr::Ct { dreg, key: ct_key(key)?, direction: *direction },
-            Value::Fib { flags, .. } => {
-                let flags = match flags.as_slice() {
-                    [flag] if flag == "saddr" => 1,
-                    [flag] if flag == "daddr" => 2,
-                    _ => return None,
-                };
-                Expr::Fib { dreg, result: 3, flags }
-            }
+            Value::Fib { flags, .. } => Expr::Fib { dreg, result: 3, flags: fib_flags(flags)? },
             Value::Numgen { random, modulus, offset } => {
                 Expr::Numgen { dreg, modulus: *modulus, kind: u32::from(*random), offset: *offset }
             }
@@ -222,6 +242,14 @@ impl Made<'_> {
             };
             (wanted == last).then_some(())?;
             self.compare(op, &wanted);
+            return Some(());
+        }
+        if let (Value::Fib { flags, result }, Value::Word(word)) = (left, right)
+            && result == "oif"
+            && let Some(is_there) = existence(word)
+        {
+            self.exprs.push(Expr::Fib { dreg: 1, result: 1, flags: fib_flags(flags)? | FIB_PRESENT });
+            self.compare(if op == "!=" { cmp::NEQ } else { cmp::EQ }, &[u8::from(is_there)]);
             return Some(());
         }
         let kinds = self.load(left, 0)?;

@@ -369,7 +369,7 @@ fn matching(tokens: &mut Tokens) -> Option<Statement> {
             match left {
                 Value::Meta(key) => Statement::SetMeta(key, value),
                 Value::Ct { key, direction: None } => Statement::SetCt(key, value),
-                _ => return None,
+                field => Statement::written(&field, &value)?,
             }
         }
         op => {

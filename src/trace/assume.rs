@@ -9,6 +9,9 @@ const MOST_DOUBTS: usize = 5;
 /// The most rules that are gone beyond. From [`MOST_DOUBTS`] on those in doubt are taken not to match.
 const MOST_BEYOND: usize = 32;
 
+/// The most places at which all orders of chains with the same priority are tried.
+const MOST_ORDERS: usize = 2;
+
 /// What is taken for granted of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assumption {
@@ -23,23 +26,39 @@ pub struct Assumption {
 
 /// What is taken for granted of rules of which it is not known whether they match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Assumptions(Vec<Assumption>);
+pub struct Assumptions {
+    rules: Vec<Assumption>,
+    /// Of chains with the same priority, in which order they are gone through.
+    orders: Vec<(String, usize)>,
+}
 
 impl Assumptions {
     /// Whether a rule is taken to match, if anything is.
     pub fn of(&self, place: &Place) -> Option<bool> {
-        self.0.iter().find(|assumption| assumption.place == *place).map(|assumption| assumption.matches)
+        self.rules.iter().find(|assumption| assumption.place == *place).map(|assumption| assumption.matches)
     }
 
     fn with(&self, place: &Place, why: &Unknown, matches: bool) -> Assumptions {
-        let mut all = self.0.clone();
-        all.push(Assumption { place: place.clone(), why: why.clone(), matches });
-        Assumptions(all)
+        let mut all = self.clone();
+        all.rules.push(Assumption { place: place.clone(), why: why.clone(), matches });
+        all
+    }
+
+    /// In which of their orders chains with the same priority are gone through, if anything is known of it.
+    pub(super) fn order(&self, names: &str) -> Option<usize> {
+        self.orders.iter().find(|(of, _)| of == names).map(|(_, order)| *order)
+    }
+
+    /// The same, with such an order; none where that of too many is taken for granted already.
+    pub(super) fn with_order(&self, names: &str, order: usize) -> Option<Assumptions> {
+        let mut all = self.clone();
+        all.orders.push((names.to_owned(), order));
+        (all.orders.len() <= MOST_ORDERS).then_some(all)
     }
 
     /// All of them, in the order in which the packet met the rules.
     pub fn all(&self) -> &[Assumption] {
-        &self.0
+        &self.rules
     }
 }
 
@@ -75,7 +94,7 @@ struct Exploration<'a, F> {
 impl<F: Fn(&Assumptions) -> Result<Trace, Refusal>> Exploration<'_, F> {
     fn under(&mut self, assumptions: Assumptions) {
         let trace = (self.trace)(&assumptions);
-        let assumed = assumptions.0.len();
+        let assumed = assumptions.rules.len();
         match &trace {
             Err(Refusal { place: Some(place), what, doubt: true, .. }) if assumed < MOST_DOUBTS => {
                 for matches in [false, true] {

@@ -28,6 +28,8 @@ pub(super) struct Flight {
     pub original: Tuple,
     /// As it is now.
     pub source: Source,
+    /// The address that took the sender's place, while a rule is tried with each that it may be.
+    pub chosen: Option<IpAddr>,
     /// None where nothing is known of it.
     pub source_port: Option<u16>,
     pub destination: SocketAddr,
@@ -85,6 +87,7 @@ impl Flight {
             protocol,
             original: Tuple { source, source_port, destination },
             source: Source::Kept,
+            chosen: None,
             source_port,
             destination,
             mark: 0,
@@ -105,11 +108,11 @@ impl Flight {
         }
     }
 
-    /// The source address as it is now; none where the node's is chosen by the kernel.
+    /// The source address as it is now; none where the kernel chooses one of the node's.
     pub fn source_ip(&self) -> Option<IpAddr> {
         match self.source {
             Source::Kept => Some(self.original.source),
-            Source::Masqueraded => None,
+            Source::Masqueraded => self.chosen,
             Source::Address(ip) => Some(ip),
         }
     }

@@ -9,6 +9,7 @@ use crate::netlink::model::{Bytes, NfFamily};
 use crate::objects::Protocol;
 
 /// `NFT_PAYLOAD_*`.
+const LINK: u32 = 0;
 const NETWORK: u32 = 1;
 const TRANSPORT: u32 = 2;
 
@@ -56,6 +57,30 @@ pub(super) fn payload(flight: &Flight, base: u32, offset: u32, length: u32) -> L
         // what is behind the header may not be there
         _ => Loaded::MayBreak(length),
     }
+}
+
+/// Whether a packet still goes the same way after this was written into it: its addresses, its ports and all else that is known
+/// of it stay, and it is let on by the next router.
+pub(super) fn keeps_its_way(flight: &Flight, base: u32, offset: u32, value: &Key) -> bool {
+    let v4 = flight.family == NfFamily::IPV4;
+    let (header, addresses, hops) = match base {
+        LINK => return true,
+        NETWORK if v4 => (network(flight), 12..20, 8),
+        NETWORK => (network(flight), 8..40, 7),
+        TRANSPORT => (transport(flight), 0..4, usize::MAX),
+        _ => return false,
+    };
+    let written = (offset as usize..).zip(value.bytes.iter().zip(&value.known));
+    written.take_while(|(at, _)| *at < header.bytes.len()).all(|(at, (byte, known))| {
+        let (before, certain) = (header.bytes[at], header.known[at]);
+        if addresses.contains(&at) {
+            certain == 0xff && *known == 0xff && *byte == before
+        } else if at == hops {
+            *known == 0xff && *byte > 1
+        } else {
+            known & certain == certain && (byte ^ before) & certain == 0
+        }
+    })
 }
 
 /// The packet is taken to have no options, and to be no fragment: connection tracking has put those together.

@@ -1,10 +1,13 @@
 //! The hooks of the kernel's IP stack, and in which order what is hooked in runs.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt;
 
+use super::loads::meta_key;
+use super::raw::{Raw, raw};
 use super::ruleset::{ChainRules, Ruleset, TableRules};
-use crate::netlink::model::{NfFamily, Table};
+use crate::netlink::model::{Data, Expr, NfFamily, Table, Verdict};
 
 /// A hook, by its number (`NF_INET_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,9 +105,9 @@ pub(super) struct Rank<'a> {
 pub(super) struct Hooks<'a> {
     v4: [Vec<Rank<'a>>; 5],
     v6: [Vec<Rank<'a>>; 5],
-    /// A chain that sees packets before those of IP do.
+    /// A chain that sees packets before those of IP do, and does not just let all of them on.
     pub ingress: Option<Base<'a>>,
-    /// A chain that sees the packets of bridges.
+    /// The same of packets of bridges.
     pub bridge: Option<Base<'a>>,
 }
 
@@ -122,11 +125,11 @@ impl<'a> Hooks<'a> {
             v4: all(NfFamily::IPV4),
             v6: all(NfFamily::IPV6),
             ingress: find(|base| match base.table.table.family {
-                NETDEV => true,
-                NfFamily::INET => hook_of(base).is_some_and(|hook| hook.number == INGRESS),
+                NETDEV => may_matter(base),
+                NfFamily::INET => hook_of(base).is_some_and(|hook| hook.number == INGRESS) && may_matter(base),
                 _ => false,
             }),
-            bridge: find(|base| base.table.table.family == BRIDGE),
+            bridge: find(|base| base.table.table.family == BRIDGE && may_matter(base)),
         }
     }
 
@@ -185,6 +188,44 @@ fn unsure(ruleset: &Ruleset, a: &Hooked, b: &Hooked) -> bool {
 
 fn hook_of<'a>(base: &Base<'a>) -> Option<&'a crate::netlink::model::Hook> {
     base.chain.chain.hook.as_ref()
+}
+
+/// Whether a packet may be another one behind a chain and all that it leads to, or may not come there at all.
+fn may_matter(base: &Base) -> bool {
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let mut next = vec![base.chain];
+    let policy_drops = hook_of(base).is_some_and(|hook| hook.policy == 0);
+    while let Some(chain) = next.pop() {
+        if !seen.insert(&chain.chain.name) {
+            continue;
+        }
+        for expr in chain.rules.iter().flat_map(|rule| &rule.exprs) {
+            let verdict = |verdict: &Verdict| match verdict {
+                Verdict::Accept | Verdict::Continue | Verdict::Break | Verdict::Return => Some(None),
+                Verdict::Jump(chain) | Verdict::Goto(chain) => base.table.chains.get(chain).map(Some),
+                Verdict::Drop | Verdict::Other(_) => None,
+            };
+            let led: Option<Vec<_>> = match expr {
+                Expr::Immediate { data: Data::Verdict(one), .. } => verdict(one).map(|led| vec![led]),
+                Expr::Lookup { set, dreg: Some(0), .. } => base.table.sets.get(set).and_then(|set| {
+                    let verdicts = set.elements.iter().map(|element| match &element.data {
+                        Data::Verdict(one) => verdict(one),
+                        _ => None,
+                    });
+                    verdicts.collect()
+                }),
+                Expr::Masq { .. } | Expr::Nat { .. } | Expr::Redir { .. } | Expr::Reject { .. } => None,
+                Expr::MetaSet { key, .. } if *key != meta_key::NFTRACE => None,
+                Expr::Raw { name, data } => {
+                    matches!(raw(name, data), Raw::Harmless | Raw::Condition { .. } | Raw::Range { .. }).then(Vec::new)
+                }
+                _ => Some(Vec::new()),
+            };
+            let Some(led) = led else { return true };
+            next.extend(led.into_iter().flatten());
+        }
+    }
+    policy_drops
 }
 
 fn is_nat(base: &Base) -> bool {

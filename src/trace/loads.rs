@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::flight::{Flight, Interface, Tracking, Tuple, status};
 use super::hook::Hook;
-use super::node::{AddressType, Node};
+use super::node::{AddressType, LOOPBACK, Node};
 use super::registers::Key;
 use crate::netlink::model::{Bytes, NfFamily};
 
@@ -40,13 +40,16 @@ pub(super) mod ct_key {
     pub const DIRECTION: u32 = 1;
     pub const STATUS: u32 = 2;
     pub const MARK: u32 = 3;
+    pub const SECMARK: u32 = 4;
     pub const L3PROTOCOL: u32 = 7;
     pub const SRC: u32 = 8;
     pub const DST: u32 = 9;
     pub const PROTOCOL: u32 = 10;
     pub const PROTO_SRC: u32 = 11;
     pub const PROTO_DST: u32 = 12;
+    pub const LABELS: u32 = 13;
     pub const ZONE: u32 = 17;
+    pub const EVENTMASK: u32 = 18;
     pub const SRC_IP: u32 = 19;
     pub const DST_IP: u32 = 20;
     pub const SRC_IP6: u32 = 21;
@@ -168,9 +171,21 @@ fn port(port: Option<u16>) -> Loaded {
 const FIB_ADDRTYPE: u32 = 3;
 const FIB_SADDR: u32 = 1;
 const FIB_DADDR: u32 = 2;
+/// `NFT_FIB_RESULT_OIF`, `NFTA_FIB_F_MARK`, `NFTA_FIB_F_IIF`, `NFTA_FIB_F_PRESENT`.
+const FIB_OIF: u32 = 1;
+const FIB_MARK: u32 = 4;
+const FIB_IIF: u32 = 8;
+const FIB_PRESENT: u32 = 32;
+/// Whether the way back to the sender leads through where the packet came in.
+const WAY_BACK: u32 = FIB_SADDR | FIB_IIF | FIB_PRESENT;
 
-/// What the routing tables say of an address. Only what kind of address it is, whatever the interface.
-pub(super) fn fib(flight: &Flight, node: &Node, result: u32, flags: u32) -> Loaded {
+/// What the routing tables say of an address: what kind of address it is, whatever the interface; or of the sender's whether
+/// the way back leads through the interface that the packet came in through.
+pub(super) fn fib(flight: &Flight, hook: Hook, node: &Node, result: u32, flags: u32) -> Loaded {
+    if (result, flags & !FIB_MARK) == (FIB_OIF, WAY_BACK) {
+        return came_the_way_back(flight, hook, node)
+            .map_or(Loaded::MayBreak(LONGEST), |present| bytes(&[u8::from(present)]));
+    }
     let ip = match (result, flags) {
         (FIB_ADDRTYPE, FIB_SADDR) => flight.source_ip(),
         (FIB_ADDRTYPE, FIB_DADDR) => Some(flight.destination.ip()),
@@ -189,6 +204,17 @@ pub(super) fn fib(flight: &Flight, node: &Node, result: u32, flags: u32) -> Load
         }),
         // the node's own: it was masqueraded
         None => number(2),
+    }
+}
+
+/// `nft_fib4_eval` and `nft_fib6_eval`. A packet of which it is not known through which interface it came in is one that came in
+/// where the way back leads.
+fn came_the_way_back(flight: &Flight, hook: Hook, node: &Node) -> Option<bool> {
+    match &flight.incoming {
+        Interface::None => None,
+        Interface::Unknown => Some(true),
+        Interface::Named(name) if name == LOOPBACK => (hook == Hook::Prerouting).then_some(true),
+        Interface::Named(name) => node.leads_through(flight.source_ip()?, name),
     }
 }
 

@@ -16,7 +16,7 @@ pub struct Node {
     /// Its interfaces with their addresses. The loopback interface need not be among them.
     pub interfaces: Vec<Interface>,
     /// Its routes. Those to its own addresses need not be among them. Without a route to where a packet goes, the
-    /// interface that it leaves through is not known.
+    /// interface that it leaves through is not known. Where there are none at all, packets come in where the way back leads.
     pub routes: Vec<Route>,
 }
 
@@ -64,7 +64,7 @@ pub enum Origin {
     Node,
     /// It comes in through the interface of this name.
     Interface(Name),
-    /// It comes in through an interface of which nothing is known.
+    /// It comes in through an interface of which nothing is known but that the way back leads through it.
     Somewhere,
 }
 
@@ -92,6 +92,37 @@ impl Node {
         }
         let routes = self.routes.iter().filter(|route| route.to.contains(&ip));
         routes.max_by_key(|route| route.to.prefix_len()).map(|route| route.interface.clone())
+    }
+
+    /// Whether what is sent to this address leaves through an interface. Where no routes are known at all, packets come in where
+    /// the way back leads.
+    pub(super) fn leads_through(&self, ip: IpAddr, interface: &str) -> Option<bool> {
+        let is_link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        if self.routes.is_empty() && !self.is_local(ip) {
+            return Some(true);
+        }
+        let best = self.route(ip).filter(|_| !is_link_local)?;
+        if best == interface {
+            return Some(true);
+        }
+        let length = |route: &Route| route.to.prefix_len();
+        let matching = || self.routes.iter().filter(|route| route.to.contains(&ip));
+        let longest = matching().map(length).max();
+        // one of several equally good ones, or one that is worse by its metric
+        let is_one = matching().any(|route| Some(length(route)) == longest && route.interface == interface);
+        (!is_one).then_some(false)
+    }
+
+    /// The addresses that the kernel may put in the place of a sender's, of the receiver's family (`inet_select_addr`,
+    /// `ipv6_dev_get_saddr`). `outgoing` is where the packet leaves, where that is known.
+    pub(super) fn masquerades(&self, to: IpAddr, outgoing: Option<&str>) -> Vec<IpAddr> {
+        let is_link_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        let is_usable = |ip: &&IpAddr| {
+            ip.is_ipv4() == to.is_ipv4() && !ip.is_loopback() && (is_link_local(&to) || !is_link_local(ip))
+        };
+        let of = |interface: &Interface| interface.addresses.iter().filter(is_usable).copied().collect::<Vec<_>>();
+        let leaves = outgoing.filter(|_| to.is_ipv4()).and_then(|name| self.interface(name)).map(of);
+        leaves.filter(|own| !own.is_empty()).unwrap_or_else(|| self.interfaces.iter().flat_map(of).collect())
     }
 
     /// The interface of this name.

@@ -24,8 +24,18 @@ pub(super) enum Raw {
     Untrack,
     /// Sets the connection's mark.
     ConnectionMark { sreg: Register },
+    /// Writes into the packet.
+    Write { sreg: Register, base: u32, offset: u32, length: u32 },
     /// Something to the packet, perhaps.
     Unknown,
+}
+
+/// `NFTA_PAYLOAD_*`, of the form that writes.
+mod payload {
+    pub const BASE: u16 = 2;
+    pub const OFFSET: u16 = 3;
+    pub const LEN: u16 = 4;
+    pub const SREG: u16 = 5;
 }
 
 /// `NFTA_RANGE_*`.
@@ -54,11 +64,12 @@ pub(super) fn raw(name: &str, data: &[u8]) -> Raw {
         "range" => read_range(data).unwrap_or(Raw::Unknown),
         "ct" if number(ct::SREG).is_some() => match (number(ct::KEY), number(ct::SREG)) {
             (Some(ct_key::MARK), Some(sreg)) => Raw::ConnectionMark { sreg },
+            (Some(ct_key::SECMARK | ct_key::LABELS | ct_key::EVENTMASK), _) => Raw::Harmless,
             _ => Raw::Unknown,
         },
-        // NFTA_PAYLOAD_SREG, NFTA_EXTHDR_SREG: these write into the packet
-        "payload" if number(5).is_some() => Raw::Unknown,
-        "exthdr" if number(7).is_some() => Raw::Unknown,
+        "payload" if number(payload::SREG).is_some() => write(number).unwrap_or(Raw::Unknown),
+        // NFTA_EXTHDR_SREG: only options of TCP are written, which say nothing about where a packet goes
+        "exthdr" if number(7).is_some() => Raw::Condition { dreg: None },
         "ct" | "rt" | "payload" | "exthdr" | "osf" => condition(1),
         "bitwise" | "byteorder" | "hash" => condition(2),
         "socket" | "tunnel" | "xfrm" => Raw::Condition { dreg: number(1).or(number(2)) },
@@ -70,6 +81,11 @@ pub(super) fn raw(name: &str, data: &[u8]) -> Raw {
         }
         _ => Raw::Unknown,
     }
+}
+
+fn write(number: impl Fn(u16) -> Option<u32>) -> Option<Raw> {
+    let (sreg, base) = (number(payload::SREG)?, number(payload::BASE)?);
+    Some(Raw::Write { sreg, base, offset: number(payload::OFFSET)?, length: number(payload::LEN)? })
 }
 
 /// By the type of the object (`NFT_OBJECT_*`); a map of objects has none here.

@@ -84,8 +84,13 @@ pub enum Unknown {
     #[error("there is no chain {0}")]
     Chain(Name),
     /// Chains that are hooked in with the same priority, and what becomes of the packet depends on which one is first.
-    #[error("{0} have the same priority, and it matters which one is first")]
-    Order(String),
+    #[error("{names} have the same priority, and it matters which one is first")]
+    Order {
+        /// The hook and the chains.
+        names: String,
+        /// How many orders there are; 0 for too many.
+        orders: usize,
+    },
     /// The way through the node.
     #[error("{0}")]
     Routing(String),

@@ -7,8 +7,8 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use super::describe::describe;
-use super::flight::{Flight, Tracking};
-use super::headers::payload;
+use super::flight::{Flight, Interface, Tracking};
+use super::headers::{keeps_its_way, payload};
 use super::loads::{Loaded, ct, fib, meta, meta_key};
 use super::raw::{Raw, raw};
 use super::refusal::{Place, Refusal, RuleNumber, Unknown};
@@ -16,9 +16,12 @@ use super::registers::{Key, Registers};
 use super::ruleset::{ChainRules, TableRules};
 use super::share::Share;
 use super::walk::{MOST_WAYS, Walk, place};
-use super::way::{Event, Reject, Step};
+use super::way::{Event, Reject, Source, Step};
 use crate::netlink::model::{Bytes, Data, Expr, Register, Rule, Verdict};
 use crate::netlink::uapi::comparison as cmp;
+
+/// The most addresses of the node that are tried in the place of a sender's.
+const MOST_ADDRESSES: usize = 16;
 
 /// A rule that a packet comes to.
 pub(super) struct RuleRun<'a> {
@@ -83,8 +86,39 @@ impl RuleRun<'_> {
 
     /// All that the rule may do to a packet.
     pub fn run(&self, flight: Flight) -> Result<Vec<(Flight, RuleEnd)>, Refusal> {
+        if flight.source == Source::Masqueraded
+            && let Some(ends) = self.run_alike(&flight)
+        {
+            return Ok(ends);
+        }
+        self.run_all(flight)
+    }
+
+    fn run_all(&self, flight: Flight) -> Result<Vec<(Flight, RuleEnd)>, Refusal> {
         let kept = flight.steps.len();
         self.run_from(0, Progress { flight, registers: Registers::new(), doubt: None, kept })
+    }
+
+    /// What the rule does to a packet whichever of the node's addresses took the place of the sender's; none where that is not
+    /// known, or where it is not all the same.
+    fn run_alike(&self, flight: &Flight) -> Option<Vec<(Flight, RuleEnd)>> {
+        let outgoing = match &flight.outgoing {
+            Interface::Named(name) => Some(name.as_str()),
+            _ => None,
+        };
+        let addresses = self.walk.node.masquerades(flight.destination.ip(), outgoing);
+        if addresses.len() > MOST_ADDRESSES {
+            return None;
+        }
+        let mut all = None;
+        for ip in addresses {
+            let mut ends = self.run_all(Flight { chosen: Some(ip), ..flight.clone() }).ok()?;
+            ends.iter_mut().for_each(|(flight, _)| flight.chosen = None);
+            if *all.get_or_insert_with(|| ends.clone()) != ends {
+                return None;
+            }
+        }
+        all
     }
 
     fn run_from(&self, first: usize, mut progress: Progress) -> Result<Vec<(Flight, RuleEnd)>, Refusal> {
@@ -152,7 +186,7 @@ impl RuleRun<'_> {
             Expr::MetaLoad { dreg, key } => self.load(index, progress, dreg, meta(flight, self.walk.node, key)),
             Expr::Ct { dreg, key, direction } => self.load(index, progress, dreg, ct(flight, key, direction)),
             Expr::Fib { dreg, result, flags } => {
-                self.load(index, progress, dreg, fib(flight, self.walk.node, result, flags))
+                self.load(index, progress, dreg, fib(flight, self.walk.hook, self.walk.node, result, flags))
             }
             Expr::Cmp { sreg, op, ref data } => self.compare(progress, sreg, op, data),
             Expr::Bitwise { sreg, dreg, len, ref mask, ref xor } => {
@@ -315,6 +349,13 @@ impl RuleRun<'_> {
                 self.act(progress, Event::ConnectionMark(mark));
             }
             Raw::ConnectionMark { .. } => {}
+            Raw::Write { sreg, base, offset, length } => {
+                let value = progress.registers.load(sreg, length as usize);
+                if !keeps_its_way(&progress.flight, base, offset, &value) {
+                    self.sure(progress)?;
+                    return Err(self.refusal(Unknown::Expression(describe(expr))));
+                }
+            }
             Raw::Unknown => {
                 self.sure(progress)?;
                 return Err(self.refusal(Unknown::Expression(describe(expr))));

@@ -4,7 +4,7 @@ use super::assume::{Assumptions, Possibility, explore, explore_beyond};
 use super::hook::Hooks;
 use super::node::{Node, Packet};
 use super::path::follow;
-use super::refusal::Refusal;
+use super::refusal::{Refusal, Unknown};
 use super::ruleset::Ruleset;
 use super::way::{Learned, Trace};
 use crate::netlink::model::Table;
@@ -32,7 +32,28 @@ impl<'a> Tracer<'a> {
     /// # Errors
     /// When it comes to something else of which it is not known what it does; see [`Refusal`].
     pub fn trace(&self, packet: &Packet, assumptions: &Assumptions) -> Result<Trace, Refusal> {
-        follow(&self.hooks, self.node, packet, &[], assumptions)
+        self.trace_after(packet, &[], assumptions)
+    }
+
+    /// Where it matters at a hook which chain is first, the packet is followed on in every order: in the end the same may become
+    /// of it.
+    fn trace_after(&self, packet: &Packet, learned: &[Learned], assumptions: &Assumptions) -> Result<Trace, Refusal> {
+        let refusal = match follow(&self.hooks, self.node, packet, learned, assumptions) {
+            Err(refusal) => refusal,
+            trace => return trace,
+        };
+        let Unknown::Order { names, orders } = &refusal.what else { return Err(refusal) };
+        let mut all: Option<Trace> = None;
+        for order in 0..*orders {
+            let Some(assumptions) = assumptions.with_order(names, order) else { return Err(refusal) };
+            match (self.trace_after(packet, learned, &assumptions), &all) {
+                (Err(other), _) if other.doubt => return Err(other),
+                (Ok(trace), None) => all = Some(trace),
+                (Ok(trace), Some(first)) if trace.ends_as(first) => {}
+                _ => return Err(refusal),
+            }
+        }
+        all.ok_or(refusal)
     }
 
     /// Everything that may become of a packet: one possibility where the rules are understood, two for each rule of which
@@ -48,7 +69,7 @@ impl<'a> Tracer<'a> {
 
     /// The same as [`Tracer::possibilities`], after rules learned these elements of packets before.
     pub fn possibilities_after(&self, packet: &Packet, learned: &[Learned]) -> Vec<Possibility> {
-        explore(&|assumptions| follow(&self.hooks, self.node, packet, learned, assumptions))
+        explore(&|assumptions| self.trace_after(packet, learned, assumptions))
     }
 }
 

@@ -101,18 +101,28 @@ impl Walk<'_> {
                     continue;
                 }
                 let result = self.in_order(&hooked, flight.clone(), until)?;
-                if !self.order_is_no_matter(&hooked, &flight, until, &result)? {
-                    let names: Vec<String> = rank.hooked.iter().map(name).collect();
-                    let what = Unknown::Order(format!("{}: {}", self.hook, names.join(", ")));
-                    return Err(Refusal::without_place(what));
+                if self.order_is_no_matter(&hooked, &flight, until, &result)? {
+                    passed.take(result);
+                } else {
+                    passed.take(self.in_order(&self.assumed_order(&hooked)?, flight, until)?);
                 }
-                passed.take(result);
             }
             if passed.on.len() + passed.ended.len() > MOST_WAYS {
                 return Err(Refusal::without_place(Unknown::Ways(MOST_WAYS)));
             }
         }
         Ok(passed)
+    }
+
+    /// The order that is taken for granted of some of which nobody knows it.
+    fn assumed_order<'b, 'c>(&self, hooked: &[&'b Hooked<'c>]) -> Result<Vec<&'b Hooked<'c>>, Refusal> {
+        let list: Vec<String> = hooked.iter().map(|one| name(one)).collect();
+        let names = format!("{}: {}", self.hook, list.join(", "));
+        let mut all = if hooked.len() > MOST_ORDERED { Vec::new() } else { orders(hooked) };
+        match self.assumptions.order(&names) {
+            Some(order) if order < all.len() => Ok(all.swap_remove(order)),
+            _ => Err(Refusal::without_place(Unknown::Order { names, orders: all.len() })),
+        }
     }
 
     fn in_order(&self, hooked: &[&Hooked], flight: Flight, until: Option<Manip>) -> Result<Passed, Refusal> {

@@ -28,6 +28,12 @@ impl Trace {
         words.collect::<Vec<_>>().join("; ")
     }
 
+    /// Whether the same becomes of the packet, and the same is learned of it, however it gets there.
+    pub(super) fn ends_as(&self, other: &Trace) -> bool {
+        let learned = |trace: &Trace| trace.ways.iter().map(|way| way.learned.clone()).collect::<Vec<_>>();
+        self.outcomes() == other.outcomes() && learned(self) == learned(other)
+    }
+
     /// What becomes of the packet, however it gets there, and how often.
     pub fn outcomes(&self) -> BTreeMap<Outcome, Share> {
         let mut outcomes = BTreeMap::new();

@@ -125,7 +125,7 @@ fn what_others_do_is_found_also_where_it_is_not_understood() {
     let stopped = "connections cannot be followed beyond";
     let cases = [
         (
-            format!("inet host {{ chain in {{ {raw} ip dscp set 1\n }} {behind} }}"),
+            format!("inet host {{ chain in {{ {raw} ip daddr set 10.9.9.9\n }} {behind} }}"),
             vec!["beyond inet host in, rule 1: ", drops],
         ),
         (

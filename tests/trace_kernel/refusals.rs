@@ -1,6 +1,6 @@
 //! What is not understood is refused where it matters, and only there.
 
-use svcmap::trace::trace;
+use svcmap::trace::{Origin, Packet, trace};
 
 use crate::support::{expect, in_words, load, node, pod};
 
@@ -19,9 +19,11 @@ netns_test! {
             ("ip ttl 1 drop", "rule 1 (handle 2): payload (1 bytes at 8 of header 1)"),
             ("tcp option maxseg size 1400 drop", "rule 1 (handle 2): exthdr"),
             ("ether saddr 02:00:00:00:00:01 drop", "meta iiftype"),
-            ("fib saddr . iif oif missing drop", "rule 1 (handle 2): fib (result 1, flags 41)"),
-            ("ip dscp set 1", "rule 1 (handle 2): payload"),
-            ("tcp option maxseg size set 1400", "rule 1 (handle 2): exthdr"),
+            ("fib saddr oifname \"lo\" drop", "rule 1 (handle 2): fib (result 2, flags 1)"),
+            ("ip daddr set 10.0.0.9", "rule 1 (handle 2): payload"),
+            ("tcp dport set 81", "rule 1 (handle 2): payload"),
+            ("ip ttl set 1", "rule 1 (handle 2): payload"),
+            ("tcp option maxseg size set 1400 drop", "rule 1 (handle 2): exthdr"),
             ("quota 10 mbytes drop", "rule 1 (handle 2): quota"),
             ("ct helper \"ftp\" drop", "rule 1 (handle 2): ct helper"),
             ("ct count over 10 reject", "rule 1 (handle 2): connlimit"),
@@ -42,11 +44,32 @@ netns_test! {
             "limit rate 1/second log prefix \"new\"",
             "meta cpu 0 ct state established drop",
             "meta cpu . ip daddr { 0 . 1.2.3.4 } drop",
-            "ip daddr 1.2.3.4 ip dscp set 1",
+            "ip daddr 1.2.3.4 ip daddr set 10.0.0.9",
             "ip ttl 1 counter",
+            "ip dscp set 1",
+            "ip ttl set 64",
+            "tcp option maxseg size set 1400",
+            "ct label set 1",
         ];
         let scripts = traced.map(filter);
         expect(&scripts.each_ref().map(|script| (script.as_str(), pod(), "untouched")));
+    }
+}
+
+netns_test! {
+    /// A packet comes in where the way back leads, or it does not.
+    fn reverse_path_filters_are_followed() {
+        let drops = filter("fib saddr . iif oif missing drop");
+        let marked = filter("fib saddr . mark . iif oif missing drop");
+        let elsewhere = || Packet { origin: Origin::Interface("eth0".into()), ..pod() };
+        let somewhere = || Packet { origin: Origin::Somewhere, ..pod() };
+        expect(&[
+            (&drops, pod(), "untouched"),
+            (&marked, pod(), "untouched"),
+            (&drops, elsewhere(), "dropped"),
+            (&marked, elsewhere(), "dropped"),
+            (&drops, somewhere(), "untouched"),
+        ]);
     }
 }
 
@@ -109,6 +132,11 @@ netns_test! {
         expect(&[
             (
                 "table netdev t { chain c { type filter hook ingress device lo priority 0; } }",
+                pod(),
+                "untouched",
+            ),
+            (
+                "table netdev t { chain c { type filter hook ingress device lo priority 0; ip ttl 1 drop; } }",
                 pod(),
                 "refused: netdev t c sees packets before their addresses are looked at",
             ),
