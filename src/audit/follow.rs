@@ -20,7 +20,7 @@ use crate::nftables::names::{Map, TABLE};
 use crate::nftables::rule::nf_family;
 use crate::objects::{Family, Protocol};
 use crate::plan::FrontendAddress;
-use crate::trace::{Hook, Outcome, Packet, Ruleset, Step, TableRules, Trace, Tracer};
+use crate::trace::{Assumption, Hook, Outcome, Packet, Ruleset, Step, TableRules, Trace, Tracer};
 
 /// How many frontends all clients are taken to; where there are more, an even sample.
 const ALL_CLIENTS: usize = 512;
@@ -54,6 +54,7 @@ pub fn follow(reading: &Reading, ruleset: &Ruleset, surroundings: &Surroundings)
             causes: BTreeMap::new(),
             named: reading.findings.iter().filter_map(|finding| finding.service.as_deref()).collect(),
             strange: BTreeSet::new(),
+            doubtful: BTreeMap::new(),
         };
         follower.frontends();
         follower.other_ports();
@@ -87,6 +88,8 @@ struct Follower<'a> {
     named: BTreeSet<&'a str>,
     /// What the trace stopped at.
     strange: BTreeSet<String>,
+    /// Rules of which it is not known whether they match, and what they would do then.
+    doubtful: BTreeMap<String, String>,
 }
 
 /// Deviations that are seen at the same chain.
@@ -108,6 +111,15 @@ struct Connection<'a> {
     from: &'a From,
     /// Whether there is a verdict for those who get no endpoint.
     has_verdict: bool,
+}
+
+impl Connection<'_> {
+    /// The connection, with what becomes of it.
+    fn example(&self, said: &str) -> String {
+        let Connection { to, protocol, from, .. } = self;
+        let of = self.port.map(|port| format!(" of {}", port.id.name)).unwrap_or_default();
+        format!("{from} to {to}/{protocol}{of}: {said}")
+    }
 }
 
 impl Follower<'_> {
@@ -158,11 +170,11 @@ impl Follower<'_> {
         })
     }
 
-    /// Holds what becomes of a connection against what is promised. Where it is not known of a rule whether it matches, one
-    /// possibility that keeps the promise is enough.
+    /// Holds what becomes of a connection against what is promised. No proxy makes a rule of which it is not known whether it
+    /// matches: where one does not keep the promise if it does, or if it does not, that is said.
     fn expect(&mut self, connection: &Connection, promise: &Promise) {
         let node = &self.clients.surroundings.node;
-        let mut found = None;
+        let (mut found, mut is_kept) = (None, false);
         for possibility in self.tracer.possibilities(&self.packet(connection)) {
             match possibility.trace {
                 Err(refusal) => {
@@ -170,17 +182,28 @@ impl Follower<'_> {
                     return;
                 }
                 Ok(trace) => match deviation(promise, &trace, connection.from, node) {
-                    None => return,
-                    Some(_) if connection.has_verdict && self.is_asked_first(&trace) => return,
-                    Some(seen) => {
-                        let said = said(&trace, &seen);
-                        found.get_or_insert((seen.deviation, seen.chain(), said));
+                    None => is_kept = true,
+                    Some(_) if connection.has_verdict && self.is_asked_first(&trace) => is_kept = true,
+                    Some(seen) if found.is_none() => {
+                        let assumed = possibility.assumptions.all();
+                        let decisive = assumed.iter().rfind(|one| one.matches).or(assumed.last()).cloned();
+                        found = Some((seen.deviation, seen.chain(), said(&trace, &seen), decisive));
                     }
+                    Some(_) => {}
                 },
             }
         }
-        if let Some((deviation, chain, said)) = found {
-            self.note(connection, deviation, chain, &format!("{said} (promised: {promise})"));
+        let Some((deviation, chain, said, decisive)) = found else { return };
+        let said = format!("{said} (promised: {promise})");
+        match decisive.filter(|_| is_kept) {
+            Some(Assumption { place, why, matches }) => {
+                let if_so = if matches { "if it matches" } else { "if it does not" };
+                let example = connection.example(&said);
+                self.doubtful.entry(format!("{place}: {why}")).or_insert_with(|| {
+                    format!("{if_so}, connections {}, for example from {example}", deviation.text())
+                });
+            }
+            None => self.note(connection, deviation, chain, &said),
         }
     }
 
@@ -257,16 +280,13 @@ impl Follower<'_> {
         if is_of_endpoints && name.is_some_and(|name| self.named.contains(name)) {
             return;
         }
-        let Connection { to, protocol, from, .. } = connection;
+        let to = &connection.to;
         let cause = self.causes.entry((deviation, chain)).or_insert_with(|| Cause {
             service: name.map(str::to_owned),
             several: false,
             frontends: 0,
             last: *to,
-            example: {
-                let of = name.map(|name| format!(" of {name}")).unwrap_or_default();
-                format!("{from} to {to}/{protocol}{of}: {said}")
-            },
+            example: connection.example(said),
         });
         cause.several |= cause.service.as_deref() != name;
         if cause.frontends == 0 || cause.last != *to {
@@ -276,11 +296,10 @@ impl Follower<'_> {
     }
 
     fn findings(self) -> Vec<Finding> {
-        let strange = self.strange.into_iter().map(|what| Finding {
-            kind: Kind::NotUnderstood,
-            service: None,
-            what: format!("connections cannot be followed beyond {what}"),
-        });
+        let strange = self.strange.into_iter().map(|what| format!("connections cannot be followed beyond {what}"));
+        let doubtful = self.doubtful.into_iter().map(|(rule, what)| format!("{rule}; {what}"));
+        let not_understood =
+            strange.chain(doubtful).map(|what| Finding { kind: Kind::NotUnderstood, service: None, what });
         let causes = self.causes.into_iter().map(|((deviation, chain), cause)| {
             let at = if chain.is_empty() { "no rule does anything".to_owned() } else { chain };
             let frontends = match cause.frontends {
@@ -291,7 +310,7 @@ impl Follower<'_> {
                 format!("{at}: connections to {frontends} {}, for example from {}", deviation.text(), cause.example);
             Finding { kind: Kind::Astray, service: cause.service.filter(|_| !cause.several), what }
         });
-        strange.chain(causes).collect()
+        not_understood.chain(causes).collect()
     }
 }
 

@@ -96,12 +96,14 @@ impl Frontend {
         }
     }
 
-    /// Where nobody gets an endpoint, only the verdict means anything: the rest is what follows from it.
-    fn normalize(&mut self) {
+    /// Where nobody gets an endpoint, only the verdict means anything: the rest is what follows from it. One that lets
+    /// connections through may all the same lead pods and the node to endpoints, if the cluster has any.
+    fn normalize(&mut self, has_endpoints: bool) {
         let is_external = !matches!(self.address, FrontendAddress::Cluster(..));
         let (pool, short_circuit) = match self.no_endpoints {
             None => return,
             Some(Verdict::Drop) => (PoolKind::Local, is_external),
+            Some(Verdict::Pass) if self.short_circuit && has_endpoints => (PoolKind::Local, true),
             Some(Verdict::Reject | Verdict::Pass) => (PoolKind::Cluster, false),
         };
         (self.pool, self.short_circuit, self.masquerade) = (pool, short_circuit, Who::Nobody);
@@ -154,7 +156,8 @@ impl Port {
 
     /// The same in a form that depends on its meaning alone.
     pub fn normal(mut self) -> Port {
-        self.frontends.iter_mut().for_each(Frontend::normalize);
+        let has_endpoints = !self.cluster.is_empty();
+        self.frontends.iter_mut().for_each(|frontend| frontend.normalize(has_endpoints));
         self.frontends.sort_by_key(|frontend| frontend.address);
         for frontend in &mut self.frontends {
             if let Some(sources) = &mut frontend.sources {

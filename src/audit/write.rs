@@ -103,6 +103,7 @@ fn port_text(port: &Port, out: &mut String) {
         match frontend.no_endpoints {
             Some(Verdict::Reject) => out.push_str("refused: no endpoints"),
             Some(Verdict::Drop) => out.push_str("dropped: no endpoints on this node"),
+            Some(Verdict::Pass) if frontend.short_circuit => out.push_str("let through: no endpoints on this node"),
             Some(Verdict::Pass) => out.push_str("let through: no endpoints"),
             None => {
                 let _ = write!(out, "policy {}; masquerade {}", policy(frontend), frontend.masquerade);

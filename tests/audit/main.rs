@@ -8,6 +8,7 @@ mod damage;
 mod iptables;
 mod ipvs;
 mod live;
+mod others;
 mod peers;
 mod round_trip;
 mod rules;
