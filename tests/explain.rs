@@ -146,9 +146,32 @@ netns_test! {
 }
 
 netns_test! {
+    /// Where the same comes of both possibilities, it is told once; and the rule is named.
+    fn possibilities_that_come_to_the_same_are_one() {
+        let said = loaded(
+            "table ip host {\n chain in {\n type filter hook prerouting priority raw;\n limit rate 5/second accept\n \
+             meta cpu 0 accept\n ip ttl 9 accept\n }\n}\n\
+             table ip last {\n chain in {\n type filter hook prerouting priority 0;\n meta cpu 1 drop\n }\n}\n",
+        );
+        assert_eq!(said.possibilities.len(), 2, "{said}");
+        let outcomes = said.possibilities.iter().map(|possible| possible.outcomes[0].text.as_str());
+        assert_eq!(outcomes.collect::<Vec<_>>(), ["untouched", "dropped"], "{said}");
+        let text = said.to_string();
+        for rule in ["rule 1 (handle 2) matches (limit", "rule 2 (handle 3) matches (meta cpu", "rule 3 (handle 4) matches (payload"] {
+            assert_eq!(text.matches(&format!("  whether or not ip host in, {rule}")).count(), 2, "{text}");
+        }
+        assert!(text.contains("  if ip last in, rule 1 (handle 2) matches (meta cpu is not understood)"), "{text}");
+        let outside = &said.others[1];
+        assert!(outside.same, "{said}");
+        let node = said.others[0].outcomes.join(" or ");
+        assert!(node == "untouched" || said.others[0].same, "{said}");
+    }
+}
+
+netns_test! {
     fn where_it_is_not_known_what_a_rule_does_the_way_there_is_told() {
         let said = loaded(
-            "table ip host {\n chain on { ip dscp set 1 comment \"to the inspector\"; }\n\
+            "table ip host {\n chain on { ip daddr set 10.0.0.9 comment \"to the inspector\"; }\n\
              chain in {\n type filter hook prerouting priority raw;\n jump on\n }\n}\n",
         );
         let [only] = said.possibilities.as_slice() else { panic!("{said}") };

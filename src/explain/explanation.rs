@@ -4,10 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 
+use super::merge::{Merged, merged};
 use super::surroundings::{Client, Surroundings};
 use crate::objects::{FamilyOf, Protocol};
 use crate::trace::{
-    Event, Origin, Outcome, Packet, Possibility, Refusal, Ruleset, Source, Step, Trace, Way, possibilities,
+    Assumption, Event, Origin, Outcome, Packet, Possibility, Refusal, Ruleset, Source, Step, Trace, Way, possibilities,
 };
 use crate::userspace::table::TABLE;
 
@@ -49,6 +50,9 @@ pub struct Possible {
     /// What is taken for granted of rules that are not understood.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub assumed: Vec<String>,
+    /// Such rules of which it is no matter whether they match.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub either: Vec<String>,
     /// The ways that it may take.
     pub ways: Vec<OneWay>,
     /// The outcomes, however they are reached.
@@ -151,7 +155,7 @@ pub fn explain(ruleset: &Ruleset, surroundings: &Surroundings, question: &Questi
         to,
         protocol: protocol.to_string(),
         others: kinds.map(|kind| other(ruleset, surroundings, question, &found, kind)).collect(),
-        possibilities: found.iter().map(|possibility| Possible::new(ruleset, possibility)).collect(),
+        possibilities: merged(&found).iter().map(|merged| Possible::new(ruleset, merged)).collect(),
     }
 }
 
@@ -163,13 +167,14 @@ fn interface_of(packet: &Packet) -> Option<String> {
 }
 
 impl Possible {
-    fn new(ruleset: &Ruleset, possibility: &Possibility) -> Possible {
-        let assumed = possibility.assumptions.all().iter().map(|assumption| {
+    fn new(ruleset: &Ruleset, merged: &Merged) -> Possible {
+        let assumed = merged.assumed.iter().map(|assumption| {
             let matches = if assumption.matches { "matches" } else { "does not match" };
             format!("{} {matches} ({})", assumption.place, assumption.why)
         });
-        let mut possible = Possible { assumed: assumed.collect(), ..Possible::default() };
-        match &possibility.trace {
+        let either = merged.either.iter().map(|Assumption { place, why, .. }| format!("{place} matches ({why})"));
+        let mut possible = Possible { assumed: assumed.collect(), either: either.collect(), ..Possible::default() };
+        match &merged.possibility.trace {
             Ok(trace) => {
                 possible.ways = trace.ways.iter().map(|way| OneWay::new(ruleset, way)).collect();
                 possible.outcomes = endings(trace);
@@ -272,7 +277,13 @@ fn other(
     let packet = surroundings.packet(from, question.to, question.protocol, None);
     let there = possibilities(ruleset, &surroundings.node, &packet);
     let outcomes = |found: &[Possibility]| -> Vec<String> {
-        found.iter().map(|possibility| summary(&possibility.trace)).collect()
+        let mut all = Vec::new();
+        for said in found.iter().map(|possibility| summary(&possibility.trace)) {
+            if !all.contains(&said) {
+                all.push(said);
+            }
+        }
+        all
     };
     other.outcomes = outcomes(&there);
     other.same = other.outcomes == outcomes(found);

@@ -5,6 +5,7 @@
 //! or from a listing, or made of a plan and never sent.
 
 pub mod explanation;
+mod merge;
 pub mod surroundings;
 pub mod write;
 

@@ -32,6 +32,9 @@ impl fmt::Display for Possible {
         for assumption in &self.assumed {
             writeln!(f, "  if {assumption}")?;
         }
+        for rule in &self.either {
+            writeln!(f, "  whether or not {rule}")?;
+        }
         let ways: Vec<&OneWay> = self.ways.iter().collect();
         let mut tree = Tree { out: String::new(), hook: String::new() };
         tree.write(&ways, 0, 1);
