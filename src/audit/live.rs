@@ -8,6 +8,7 @@ use std::path::Path;
 use super::findings::{Finding, Kind};
 use super::readers::ipvs_sets::is_address;
 use super::readers::{self, Layout, Reading};
+use super::xtables::tables::{unlisted, unlisted_table};
 use super::xtables::{Table, Tables};
 use crate::amounts::counted;
 use crate::iptables::variant::{Variant, has_legacy_tables};
@@ -167,7 +168,14 @@ fn rules(variant: Variant, family: Family, reading: &mut Reading) -> String {
         None => Ok(None),
     });
     match listed {
-        Ok(Some(text)) => format!("# {program}\n{text}\n"),
+        Ok(Some(text)) => {
+            let (without, listed): (Vec<&str>, Vec<&str>) =
+                text.lines().partition(|line| unlisted_table(line).is_some());
+            for table in without.into_iter().filter_map(unlisted_table) {
+                not_listed(unlisted(program, table), reading);
+            }
+            format!("# {program}\n{}\n", listed.join("\n"))
+        }
         Ok(None) => {
             not_listed(
                 format!("there are rules of {program}, and {program}-save is not installed to list them"),

@@ -82,3 +82,15 @@ netns_test! {
         assert!(dropped(&audited()), "{}", audited());
     }
 }
+
+netns_test! {
+    /// `iptables-nft-save` prints nothing but a comment of a table with rules that it does not know.
+    fn tables_that_cannot_be_listed_are_not_taken_for_empty() {
+        program("iptables-nft-restore", &[], &sample(IPTABLES));
+        program("nft", &["add", "rule", "ip", "nat", "POSTROUTING", "meta", "mark", "set", "numgen", "random", "mod", "4"], "");
+        let (status, said, errors) = audit(&[], "");
+        assert_eq!(status, Some(1), "{said}{errors}");
+        let expected = "not understood: iptables-save cannot list the table nat, which has rules that nft alone can list";
+        assert_eq!(said.matches(expected).count(), 1, "{said}");
+    }
+}

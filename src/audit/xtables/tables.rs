@@ -120,7 +120,10 @@ impl Reader {
     }
 
     fn line(&mut self, line: &str, at: usize) {
-        if let Some(comment) = line.strip_prefix('#') {
+        if let Some(table) = unlisted_table(line) {
+            let program = if self.family == Some(Family::V6) { "ip6tables" } else { "iptables" };
+            self.notes.push((at, Kind::NotUnderstood, unlisted(program, table)));
+        } else if let Some(comment) = line.strip_prefix('#') {
             self.family = told_family(comment).or(self.family);
         } else if line == "COMMIT" {
             self.current = None;
@@ -151,6 +154,19 @@ impl Reader {
             table.declare(&chain).rules.push(rule);
         }
     }
+}
+
+/// The table of which a comment of `iptables-save` says that it cannot list it: that ends well all the same.
+pub fn unlisted_table(line: &str) -> Option<&str> {
+    let (table, rest) = line.trim_start().strip_prefix("# Table `")?.split_once('\'')?;
+    rest.contains("is incompatible").then_some(table)
+}
+
+/// What is said of such a table.
+pub fn unlisted(program: &str, table: &str) -> String {
+    format!(
+        "{program}-save cannot list the table {table}, which has rules that nft alone can list: what is in it is not in the audit"
+    )
 }
 
 fn not_understood(at: usize, line: &str) -> Note {
