@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::ports::{Drawn, Frontend, Port};
+use super::readers::Layout;
 use super::write::{frontend_text, policy};
 use crate::objects::Family;
-use crate::plan::{Claim, PoolKind, PortId, PortName};
+use crate::plan::{Claim, FrontendAddress, PoolKind, PortId, PortName, Verdict};
 
 /// One difference between a ruleset and what is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -45,6 +46,28 @@ pub fn compare(found: &BTreeMap<PortId, Port>, wanted: &BTreeMap<PortId, Port>) 
     }
     differences.sort();
     differences
+}
+
+/// What is wanted, in these layouts: iptables and IPVS have no rule by which connections pass that find no endpoint, and
+/// so nothing at all of a frontend that nobody gets one at.
+pub fn in_layouts(
+    layouts: &[Layout],
+    found: &BTreeMap<PortId, Port>,
+    mut wanted: BTreeMap<PortId, Port>,
+) -> BTreeMap<PortId, Port> {
+    if !matches!(layouts, [Layout::KubeProxyIptables | Layout::KubeProxyIpvs]) {
+        return wanted;
+    }
+    let is_there = |id: &PortId, address: FrontendAddress| {
+        found.get(id).is_some_and(|port| port.frontends.iter().any(|one| one.address == address))
+    };
+    let passes = |one: &Frontend| one.no_endpoints == Some(Verdict::Pass);
+    for (id, port) in wanted.iter_mut().filter(|(_, port)| port.frontends.iter().any(passes)) {
+        port.frontends.retain(|one| !passes(one) || is_there(id, one.address));
+        *port = port.clone().normal();
+    }
+    wanted.retain(|_, port| !port.frontends.is_empty());
+    wanted
 }
 
 /// A name that a layout without names gives: that of the frontend.

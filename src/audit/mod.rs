@@ -18,7 +18,7 @@ pub mod readers;
 pub mod write;
 pub mod xtables;
 
-pub use compare::{Difference, compare};
+pub use compare::{Difference, compare, in_layouts};
 pub use findings::{Finding, Kind};
 pub use ports::{Drawn, Frontend, Port, Who};
 pub use readers::{Layout, Reading, read};

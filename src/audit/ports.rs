@@ -161,8 +161,8 @@ impl Port {
         self.frontends.sort_by_key(|frontend| frontend.address);
         for frontend in &mut self.frontends {
             if let Some(sources) = &mut frontend.sources {
+                *sources = IpNet::aggregate(sources);
                 sources.sort_unstable();
-                sources.dedup();
             }
         }
         for pool in [&mut self.cluster, &mut self.local] {

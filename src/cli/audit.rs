@@ -9,7 +9,7 @@ use super::output::{Failure, Format, answered, print, print_json};
 use crate::audit::findings::{findings, limits};
 use crate::audit::readers::{self, Reading};
 use crate::audit::write::{Report, json, text};
-use crate::audit::{Port, compare, live};
+use crate::audit::{Port, compare, in_layouts, live};
 use crate::config::Mode;
 use crate::explain::Surroundings;
 use crate::netlink::{CodecKind, Connection};
@@ -74,6 +74,7 @@ fn report(args: &Args) -> Result<(Report, bool), Failure> {
             ..around(args, &reading)?
         },
     };
+    let wanted = wanted.map(|ports| in_layouts(&reading.layouts, &reading.ports, ports));
     let differences = wanted.as_ref().map(|wanted| compare(&reading.ports, wanted)).unwrap_or_default();
     let mut findings = findings(&reading, &surroundings);
     if let (Some(node), Some(ruleset)) = (&node, &reading.ruleset) {

@@ -9,20 +9,15 @@ use svcmap::audit::readers;
 use svcmap::explain::Surroundings;
 use svcmap::iptables::Ruleset;
 use svcmap::objects::Family;
-use svcmap::plan::{Plan, PortId, Verdict};
+use svcmap::plan::{Plan, PortId};
 
 use crate::peers::IPTABLES;
 use crate::{everything, of_cluster, of_samples, sample, wanted, worlds};
 
-/// What `svcmap render --mode iptables` would print of a plan, but for what the layout cannot say.
+/// What `svcmap render --mode iptables` would print of a plan.
 fn rendered(plan: &Plan) -> String {
-    let mut plan = plan.clone();
-    for port in plan.ports.values_mut() {
-        port.frontends.retain(|frontend| frontend.no_endpoints != Some(Verdict::Pass));
-    }
-    plan.ports.retain(|_, port| !port.frontends.is_empty());
     [(Family::V4, "iptables"), (Family::V6, "ip6tables")]
-        .map(|(family, program)| format!("# {program}\n{}", Ruleset::new(&plan, family).text()))
+        .map(|(family, program)| format!("# {program}\n{}", Ruleset::new(plan, family).text()))
         .concat()
 }
 
@@ -230,6 +225,26 @@ const EDITS: &[(&str, &str, &str)] = &[
         "not understood: whether this rule matches cannot be told: ip filter FORWARD, rule 1 (line ",
     ),
     (
+        "-A FORWARD -m conntrack",
+        "-A FORWARD -m connlimit --connlimit-above 10 --connlimit-mask 32 --connlimit-saddr -j DROP\n-A FORWARD -m conntrack",
+        "not understood: whether this rule matches cannot be told: ip filter FORWARD, rule 1 (line ",
+    ),
+    (
+        "-A PREROUTING -m comment",
+        "-A PREROUTING -i eth0 -j ACCEPT\n-A PREROUTING -m comment",
+        "not understood: whether this rule matches cannot be told: ip nat PREROUTING, rule 1 (line 31): ACCEPT",
+    ),
+    (
+        "-A POSTROUTING -m comment",
+        "-A POSTROUTING -o eth0 -j RETURN\n-A POSTROUTING -m comment",
+        "not understood: whether this rule matches cannot be told: ip nat POSTROUTING, rule 1 (line ",
+    ),
+    (
+        "-A PREROUTING -m comment",
+        "-A OTHER -i eth0 -j ACCEPT\n-A PREROUTING -j OTHER\n-A PREROUTING -m comment",
+        "not understood: whether this rule matches cannot be told: ip nat OTHER, rule 1 (line 31): ACCEPT",
+    ),
+    (
         "-A FORWARD -m comment --comment \"kubernetes forwarding rules\" -j KUBE-FORWARD\n",
         "",
         "missing: ip filter FORWARD does not lead to KUBE-FORWARD",
@@ -281,7 +296,25 @@ fn rules_of_others_that_do_no_harm_are_none() {
         "-A POSTROUTING -s 10.244.0.0/16 ! -d 224.0.0.0/4 -m comment --comment \"leaves the cluster\" -j MASQUERADE\n-A POSTROUTING -m comment",
         1,
     );
+    let text = text.replacen(
+        "-A PREROUTING -m comment",
+        "-A DOCKER -i docker0 -j RETURN\n-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER\n-A PREROUTING -m comment",
+        1,
+    );
+    let text = text.replacen("-A KUBE-MARK-MASQ", "-A PREROUTING -i eth0 -j ACCEPT\n-A KUBE-MARK-MASQ", 1);
     assert_eq!(found(&text), "");
+}
+
+/// `iptables-save` ends well where it cannot list a table, and has said so in a comment.
+#[test]
+fn tables_that_cannot_be_listed_are_said() {
+    let text = sample(IPTABLES);
+    let at = text.find("*filter").unwrap();
+    let edited = format!("{}# Table `filter' is incompatible, use 'nft' tool.\n{}", &text[..at], &text[at..]);
+    let line = text[..at].lines().count() + 1;
+    let expected =
+        format!("not understood: line {line}: iptables-save cannot list the table filter, which has rules that nft");
+    assert!(found(&edited).contains(&expected), "{expected}: {}", found(&edited));
 }
 
 /// What is cut off is said, and with which line.

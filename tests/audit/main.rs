@@ -5,6 +5,7 @@
 mod common;
 mod command;
 mod damage;
+mod honest;
 mod iptables;
 mod ipvs;
 mod live;

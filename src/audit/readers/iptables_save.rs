@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::super::compare::NAMELESS;
 use super::super::findings::{Finding, Kind};
@@ -42,6 +42,9 @@ pub fn read(text: &str, reading: &mut Reading) {
     }
     reading.xtables.layers.push(tables);
 }
+
+/// A chain by which kube-proxy notices that somebody has flushed the rules: only it has that.
+const CANARY: &str = "KUBE-PROXY-CANARY";
 
 struct Reader<'a> {
     family: Family,
@@ -96,6 +99,7 @@ impl<'a> Reader<'a> {
             self.pools(&id, hash, &mut used);
         }
         self.verdicts();
+        self.passed();
         self.firewall();
         self.stale(&used);
     }
@@ -139,13 +143,23 @@ impl<'a> Reader<'a> {
             }
             _ => {
                 if prefix == "KUBE-FW-" {
-                    let sources = self.rules(self.nat, target).iter().filter(|rule| rule.target.is_some());
-                    frontend.sources = Some(sources.filter_map(|rule| rule.source.map(|(net, _)| net)).collect());
+                    let leads_on = |rule: &&Rule| rule.target.as_deref().and_then(hash_of).is_some();
+                    let allowed = self.rules(self.nat, target).iter().filter(leads_on);
+                    frontend.sources = Some(allowed.map(|rule| self.source_of(rule)).collect());
                 }
                 self.external(&format!("KUBE-EXT-{hash}"), &mut frontend, used);
             }
         }
         frontend
+    }
+
+    /// Who a rule lets on: all where it does not ask, since `iptables-save` leaves a prefix of length zero out.
+    fn source_of(&self, rule: &Rule) -> IpNet {
+        let all = || match self.family {
+            Family::V4 => Ipv4Net::default().into(),
+            Family::V6 => Ipv6Net::default().into(),
+        };
+        rule.source.map_or_else(all, |(net, _)| net)
     }
 
     fn cluster_masquerade(&self, chain: &str, address: FrontendAddress) -> Who {
@@ -242,6 +256,22 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// External addresses with endpoints on other nodes alone, and no verdict: connections to these pass. Where another address of
+    /// the port has a verdict, this one should have had it, too; and kube-proxy lets nothing pass.
+    fn passed(&mut self) {
+        if self.filter.chains().is_empty() || self.nat.find(CANARY).is_some() {
+            return;
+        }
+        for port in self.ports.values_mut().filter(|port| port.local.is_empty() && !port.cluster.is_empty()) {
+            let is_external = |one: &Frontend| matches!(one.address, FrontendAddress::External(..));
+            if port.frontends.iter().any(|one| is_external(one) && one.no_endpoints.is_some()) {
+                continue;
+            }
+            let is_passed = |one: &&mut Frontend| is_external(one) && one.pool == PoolKind::Local;
+            port.frontends.iter_mut().filter(is_passed).for_each(|one| one.no_endpoints = Some(Verdict::Pass));
+        }
+    }
+
     /// Sources of frontends that have no endpoint: they may come as far as the verdict.
     fn firewall(&mut self) {
         let mut allowed: BTreeMap<(Option<Protocol>, IpAddr, Option<u16>), Vec<IpNet>> = BTreeMap::new();
@@ -249,7 +279,7 @@ impl<'a> Reader<'a> {
             let Some((net, _)) = rule.destination else { continue };
             let sources = allowed.entry((rule.protocol, net.addr(), rule.port)).or_default();
             if rule.target.as_deref() == Some("RETURN") {
-                sources.extend(rule.source.map(|(net, _)| net));
+                sources.push(self.source_of(rule));
             }
         }
         for port in self.ports.values_mut() {

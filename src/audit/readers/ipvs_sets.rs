@@ -50,10 +50,7 @@ pub fn check(reading: &mut Reading) {
         without_server.sort();
         without_server.dedup();
         let without_server: Vec<String> = without_server.into_iter().map(text).collect();
-        let mut unlisted: Vec<_> =
-            of_family().filter(|one| is_address(one) && sets.has(&ips) && !sets.has_ip(&ips, one.1.ip())).collect();
-        unlisted.dedup_by_key(|(_, to)| to.ip());
-        let unlisted: Vec<String> = unlisted.into_iter().map(|(_, to)| to.ip().to_string()).collect();
+        let unlisted = unlisted(reading, family);
         let mut parts: Vec<_> = [Set::LoadBalancerLocal, Set::LoadBalancerFw]
             .into_iter()
             .flat_map(|set| sets.addresses(&set.name(family)))
@@ -86,6 +83,20 @@ pub fn check(reading: &mut Reading) {
         );
         say(reading, Kind::Missing, &parts, &format!("in a set of some of {whole}, but not in that one"));
     }
+}
+
+/// Services' addresses that are not in the set of those whose other ports are refused. The node's own are not to be in it: their
+/// other ports are for whoever listens there.
+fn unlisted(reading: &Reading, family: Family) -> Vec<String> {
+    let (sets, servers) = (&reading.xtables.sets, &reading.xtables.servers);
+    let of_family = || servers.keys().copied().filter(|(_, to)| to.ip().family() == family);
+    let is_address = |one: &(Protocol, SocketAddr)| is_address(sets, one.0, one.1);
+    let of_node: BTreeSet<IpAddr> =
+        of_family().filter(|one| !is_address(one) && is_node_port(sets, family, *one)).map(|(_, to)| to.ip()).collect();
+    let ips = Set::IpvsIps.name(family);
+    let is_open = |ip: &IpAddr| sets.has(&ips) && !sets.has_ip(&ips, *ip) && !of_node.contains(ip);
+    let open: BTreeSet<IpAddr> = of_family().filter(is_address).map(|(_, to)| to.ip()).filter(is_open).collect();
+    open.iter().map(ToString::to_string).collect()
 }
 
 /// Whether a set of addresses and ports has this one: whether it is a Service's address.

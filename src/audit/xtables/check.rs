@@ -1,6 +1,6 @@
 //! Whether packets fare as the reading says, frontend by frontend.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use super::super::compare::NAMELESS;
@@ -14,7 +14,7 @@ use super::expected::{Expected, Mode, expected};
 use super::walk::{Fate, Ground, Packet, Walker, Way};
 use super::{jumps, shared};
 use crate::explain::{Client, Surroundings};
-use crate::objects::{Family, FamilyOf};
+use crate::objects::{Family, FamilyOf, Protocol};
 use crate::plan::{FrontendAddress, Verdict};
 
 /// On so many of the node's addresses a node port is tried.
@@ -131,6 +131,8 @@ pub struct Check<'w, 'a> {
     has_filter: bool,
     off_cluster: Who,
     node_port_servers: BTreeMap<u16, Vec<IpAddr>>,
+    /// Addresses and ports of Services, which node ports come after.
+    taken: HashSet<(Protocol, SocketAddr)>,
 }
 
 impl<'w, 'a> Check<'w, 'a> {
@@ -144,7 +146,14 @@ impl<'w, 'a> Check<'w, 'a> {
             has_filter: true,
             off_cluster: Who::Nobody,
             node_port_servers: BTreeMap::new(),
+            taken: HashSet::new(),
         };
+        let frontends = reading.ports.values().flat_map(|port| port.frontends.iter().map(move |one| (port, one)));
+        check.taken.extend(
+            frontends.filter_map(|(port, one)| {
+                Some((port.protocol, SocketAddr::new(one.address.ip()?, one.address.port())))
+            }),
+        );
         check.off_cluster = check.most_masquerade();
         if mode == Mode::Ipvs {
             for (_, to) in reading.xtables.servers.keys() {
@@ -213,7 +222,10 @@ impl<'w, 'a> Check<'w, 'a> {
             let external = matches!(frontend.address, FrontendAddress::External(..));
             external && self.mode == Mode::Ipvs && !is_address(&self.reading.xtables.sets, port.protocol, *to)
         };
-        let addresses: Vec<SocketAddr> = addresses.into_iter().map(|ip| SocketAddr::new(ip, number)).collect();
+        // a node port is not to be had where another frontend is, which is a finding of its own
+        let is_free = |to: &SocketAddr| frontend.address.ip().is_some() || !self.taken.contains(&(port.protocol, *to));
+        let addresses: Vec<SocketAddr> =
+            addresses.into_iter().map(|ip| SocketAddr::new(ip, number)).filter(is_free).collect();
         if addresses.iter().any(is_foreign) {
             return;
         }
@@ -238,12 +250,14 @@ impl<'w, 'a> Check<'w, 'a> {
     }
 
     fn packet(&mut self, port: &Port, frontend: &Frontend, packet: &Packet) {
-        let expected = expected(self.mode, port, frontend, packet.from, packet.source, self.off_cluster);
+        let expected = expected(self.mode, port, frontend, self.clients.sender(packet), self.off_cluster);
         let causes = self.causes();
+        let is_for_endpoints = matches!(expected, Expected::Endpoints(..));
+        let before = (!is_for_endpoints).then(|| self.walker.doubts());
         let ways = self.walker.ways(packet);
         let mut found: Vec<Cause> = Vec::new();
         match expected {
-            Expected::Open => return,
+            Expected::Open => {}
             Expected::NotAllowed | Expected::Verdict(_) if !self.has_filter => return,
             Expected::NotAllowed => {
                 let has_passed = |way: &&Way| !matches!(way.fate, Fate::Dropped(_));
@@ -279,6 +293,10 @@ impl<'w, 'a> Check<'w, 'a> {
                     self.affinity(port, &ways, &mut found);
                 }
             }
+        }
+        // of what is ended as it should be, it does not matter who else might end it
+        if let Some(before) = before.filter(|_| found.is_empty()) {
+            self.walker.forget_doubts_but(before);
         }
         let claim = port.claim(frontend);
         found.sort();

@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use ipnet::IpNet;
 
 use super::Rule;
-use super::matches::Match;
+use super::expected::Sender;
+use super::matches::{Match, is_named};
 use super::tables::Table;
 use super::walk::Packet;
 use crate::explain::{Client, Surroundings};
@@ -83,7 +84,7 @@ impl<'a> Clients<'a> {
             nat.rules("KUBE-SERVICES").iter().filter(|rule| rule.target.as_deref() == Some("KUBE-NODEPORTS"))
         };
         let detector = Detector::of(nat);
-        let is_free = |ip: &IpAddr| !detector.pods.iter().any(|net| net.contains(ip));
+        let is_free = |ip: &IpAddr| !detector.has(*ip);
         let placeholder = || {
             let own = match family {
                 Family::V4 => IpAddr::V4([172, 31, 255, 254].into()),
@@ -93,11 +94,13 @@ impl<'a> Clients<'a> {
         };
         // addresses of Services are the node's own in the mode ipvs, but it does not send from them to others
         let interfaces = surroundings.node.interfaces.iter().filter(|interface| &*interface.name != DEVICE);
-        let is_usable = |ip: &&IpAddr| match ip {
-            IpAddr::V4(ip) => family == Family::V4 && !ip.is_loopback(),
-            IpAddr::V6(ip) => family == Family::V6 && !ip.is_loopback() && !ip.is_unicast_link_local(),
+        let is_reached = |ip: &&IpAddr| match ip {
+            IpAddr::V4(ip) => !ip.is_loopback(),
+            IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
         };
-        let own = interfaces.flat_map(|interface| &interface.addresses).find(is_usable);
+        let is_usable = |ip: &&IpAddr| ip.family() == family && is_reached(ip);
+        let addresses = || interfaces.clone().flat_map(|interface| &interface.addresses);
+        let own = addresses().find(is_usable);
         let node = own.copied().unwrap_or_else(placeholder);
         let mut node_ports = Vec::new();
         let loopback = |rule: &Rule| matches!(rule.destination, Some((net, false)) if net.addr().is_loopback());
@@ -115,7 +118,9 @@ impl<'a> Clients<'a> {
                 node_ports.push(address);
             }
         }
-        if node_ports.is_empty() && !serves_loopback_alone {
+        // with addresses of the other family alone, there is nowhere to serve node ports in this one
+        let is_of_other_family = own.is_none() && addresses().any(|ip| is_reached(&ip));
+        if node_ports.is_empty() && !serves_loopback_alone && !is_of_other_family {
             node_ports.push(node);
         }
         Clients { family, surroundings, detector, node, node_ports, taken: HashSet::new() }
@@ -151,13 +156,24 @@ impl<'a> Clients<'a> {
 
     /// The first packet of whoever has an address.
     pub fn packet_from(&self, source: IpAddr, protocol: Protocol, to: SocketAddr) -> Packet {
-        let is_pod = self.detector.pods.iter().any(|net| net.contains(&source));
-        let from = match (is_pod, self.is_local(source)) {
+        let from = match (self.is_of_pods(source), self.is_local(source)) {
             (_, true) => Client::Node,
             (true, false) => Client::Pod,
             (false, false) => Client::Outside,
         };
         self.packet_of(from, source, protocol, to)
+    }
+
+    /// Who sends a packet.
+    pub fn sender(&self, packet: &Packet) -> Sender {
+        let is_pod = packet.from == Client::Pod || self.detector.has(packet.source);
+        Sender { client: packet.from, source: packet.source, is_pod }
+    }
+
+    /// Whether an address is a pod's, by itself or by the interface that packets come in through from there.
+    fn is_of_pods(&self, ip: IpAddr) -> bool {
+        let is_behind = |of_pods: &str| self.route(ip).is_some_and(|name| is_named(of_pods, &name));
+        self.detector.has(ip) || self.detector.interface.as_deref().is_some_and(is_behind)
     }
 
     fn packet_of(&self, from: Client, source: IpAddr, protocol: Protocol, destination: SocketAddr) -> Packet {
@@ -174,7 +190,7 @@ impl<'a> Clients<'a> {
     /// An address from outside that is in none of these prefixes.
     pub fn outside(&self, but: &[IpNet]) -> Option<IpAddr> {
         let is_free =
-            |ip: &IpAddr| !but.iter().chain(&self.detector.pods).any(|net| net.contains(ip)) && !self.is_local(*ip);
+            |ip: &IpAddr| !but.iter().any(|net| net.contains(ip)) && !self.is_of_pods(*ip) && !self.is_local(*ip);
         nobody(self.family).into_iter().find(is_free)
     }
 
@@ -185,35 +201,16 @@ impl<'a> Clients<'a> {
 }
 
 impl Detector {
+    /// Whether an address is among those of pods.
+    fn has(&self, ip: IpAddr) -> bool {
+        self.pods.iter().any(|net| net.contains(&ip))
+    }
+
     fn of(nat: &Table) -> Detector {
         let mut detector = Detector::default();
         let own = nat.chains().iter().filter(|chain| chain.name.starts_with("KUBE-"));
-        for (chain, rule) in own.flat_map(|chain| chain.rules.iter().map(move |rule| (chain, rule))) {
-            let target = rule.target.as_deref().unwrap_or_default();
-            // all but pods are marked; or pods are led elsewhere
-            let not = target == "KUBE-MARK-MASQ";
-            let tells = match &*chain.name {
-                "KUBE-MARK-OFF-CLUSTER" => target == "RETURN",
-                name if name.starts_with("KUBE-EXT-") => target.starts_with("KUBE-SVC-"),
-                name if name.starts_with("KUBE-SVC-") || name.starts_with("KUBE-SVL-") => not,
-                "KUBE-SERVICES" => not,
-                _ => false,
-            };
-            if !tells {
-                continue;
-            }
-            if let Some((net, excluded)) = rule.source
-                && excluded == not
-                && !net.addr().is_loopback()
-            {
-                detector.pods.push(net);
-            }
-            detector.interface = detector.interface.take().or_else(|| {
-                rule.more.iter().find_map(|one| match one {
-                    Match::In(name, excluded) if *excluded == not => Some(name.clone()),
-                    _ => None,
-                })
-            });
+        for chain in own {
+            chain.rules.iter().for_each(|rule| detector.learn(&chain.name, rule));
             if !detector.pods.is_empty() || detector.interface.is_some() {
                 break;
             }
@@ -222,5 +219,34 @@ impl Detector {
             detector.pods.clear();
         }
         detector
+    }
+
+    /// Takes from a rule how it tells pods, if it does.
+    fn learn(&mut self, chain: &str, rule: &Rule) {
+        let target = rule.target.as_deref().unwrap_or_default();
+        // all but pods are marked; or pods are led elsewhere
+        let not = target == "KUBE-MARK-MASQ";
+        let tells = match chain {
+            "KUBE-MARK-OFF-CLUSTER" => target == "RETURN",
+            name if name.starts_with("KUBE-EXT-") => target.starts_with("KUBE-SVC-"),
+            name if name.starts_with("KUBE-SVC-") || name.starts_with("KUBE-SVL-") => not,
+            "KUBE-SERVICES" => not,
+            _ => false,
+        };
+        if !tells {
+            return;
+        }
+        if let Some((net, excluded)) = rule.source
+            && excluded == not
+            && !net.addr().is_loopback()
+        {
+            self.pods.push(net);
+        }
+        self.interface = self.interface.take().or_else(|| {
+            rule.more.iter().find_map(|one| match one {
+                Match::In(name, excluded) if *excluded == not => Some(name.clone()),
+                _ => None,
+            })
+        });
     }
 }

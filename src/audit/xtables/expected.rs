@@ -19,6 +19,17 @@ pub enum Expected<'a> {
     Open,
 }
 
+/// Who sends a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender {
+    /// Where that is.
+    pub client: Client,
+    /// From which address.
+    pub source: IpAddr,
+    /// Whether rules take it for a pod, which they do with the node as well where its address is among those of pods.
+    pub is_pod: bool,
+}
+
 /// Where the layouts differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -33,10 +44,10 @@ pub fn expected<'a>(
     mode: Mode,
     port: &'a Port,
     frontend: &'a Frontend,
-    client: Client,
-    source: IpAddr,
+    from: Sender,
     off_cluster: Who,
 ) -> Expected<'a> {
+    let Sender { client, source, is_pod } = from;
     let is_cluster = matches!(frontend.address, FrontendAddress::Cluster(..));
     if let Some(sources) = &frontend.sources {
         // the node's packets may come from any of its addresses, and do not pass all of the firewall's chains
@@ -54,7 +65,7 @@ pub fn expected<'a>(
         }
         Some(Verdict::Pass) => return Expected::Open,
         Some(Verdict::Drop) if !is_cluster && is_inside && !port.cluster.is_empty() => {
-            let replaced = (mode == Mode::Iptables).then_some(client == Client::Node);
+            let replaced = (mode == Mode::Iptables).then_some(!is_pod);
             return Expected::Endpoints(&port.cluster, replaced);
         }
         Some(verdict) => return Expected::Verdict(verdict),
@@ -63,16 +74,14 @@ pub fn expected<'a>(
     if is_cluster {
         let replaced = match off_cluster {
             Who::Everybody => true,
-            Who::OffCluster => client != Client::Pod,
+            Who::OffCluster => !is_pod,
             Who::Nobody => false,
         };
         return Expected::Endpoints(port.pool(frontend.pool), Some(replaced));
     }
     match (frontend.pool, mode) {
         (PoolKind::Cluster, _) => Expected::Endpoints(&port.cluster, Some(true)),
-        (PoolKind::Local, Mode::Iptables) if is_inside => {
-            Expected::Endpoints(&port.cluster, Some(client == Client::Node))
-        }
+        (PoolKind::Local, Mode::Iptables) if is_inside => Expected::Endpoints(&port.cluster, Some(!is_pod)),
         // what the node itself sends is masqueraded by svcmap and not by kube-proxy
         (PoolKind::Local, _) => Expected::Endpoints(&port.local, (client != Client::Node).then_some(false)),
     }

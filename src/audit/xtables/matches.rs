@@ -139,7 +139,10 @@ pub fn option(module: &str, option: &str, not: bool, words: &mut Words) -> Optio
             let (mask, wanted) = (words.next()?.to_owned(), words.next()?);
             Some(holds(is_first_of_tcp(&mask, wanted) != not))
         }
-        ("connlimit", "--connlimit-above") | ("hashlimit", "--hashlimit-above") => words.next().map(|_| holds(not)),
+        // whether there are more than that is not for one connection to say
+        ("connlimit", "--connlimit-above") | ("hashlimit", "--hashlimit-above") if !not => {
+            words.next().map(|_| Found::Match(Match::Unknown))
+        }
         ("connlimit" | "hashlimit", _) => skipped(words, Found::Nothing),
         ("rpfilter", "--invert") => Some(Found::Match(Match::Never)),
         ("rpfilter", "--loose" | "--validmark" | "--accept-local") => Some(Found::Nothing),
@@ -282,6 +285,11 @@ pub fn masked(text: &str) -> Option<(u32, u32)> {
         Some((value, mask)) => Some((number(value)?, number(mask)?)),
         None => Some((number(text)?, u32::MAX)),
     }
+}
+
+/// Whether an interface's name is the one that is asked for, where a `+` at the end stands for anything.
+pub fn is_named(asked: &str, name: &str) -> bool {
+    asked.strip_suffix('+').map_or(asked == name, |begin| name.starts_with(begin))
 }
 
 /// Whether one of the ports that clients send from is in ranges; none where only some are.

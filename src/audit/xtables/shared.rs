@@ -21,15 +21,16 @@ const FEW: usize = 4;
 pub fn check(check: &mut Check) {
     forwarding(check);
     match check.mode {
-        Mode::Iptables => {
-            hairpins(check);
-            loopback(check);
-        }
-        Mode::Ipvs => {
-            hairpins_of_sets(check);
-            unused_ports(check);
-        }
+        Mode::Iptables => hairpins(check),
+        Mode::Ipvs => hairpins_of_sets(check),
     }
+    // what nobody is to get may be ended by anybody
+    let before = check.walker.doubts();
+    match check.mode {
+        Mode::Iptables => loopback(check),
+        Mode::Ipvs => unused_ports(check),
+    }
+    check.walker.forget_doubts_but(before);
 }
 
 /// An example of a packet from an endpoint, as far as any is known.

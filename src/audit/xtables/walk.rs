@@ -262,6 +262,11 @@ impl<'a> Walker<'a> {
         self.doubts.borrow().iter().copied().collect()
     }
 
+    /// Forgets all of these but some.
+    pub fn forget_doubts_but(&self, these: Vec<Place>) {
+        *self.doubts.borrow_mut() = these.into_iter().collect();
+    }
+
     /// A chain of the table `nat` that has the Services, by number.
     pub fn nat_chain(&self, chain: u32) -> Option<&'a Chain> {
         let (_, nat) = self.tables("nat").find(|(_, nat)| nat.find("KUBE-SERVICES").is_some())?;

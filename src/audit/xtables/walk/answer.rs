@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::super::matches::{Match, Recent, Side, has_client_port, state};
+use super::super::matches::{Match, Recent, Side, has_client_port, is_named, state};
 use super::super::rule::Rule;
 use super::super::sets::Asked;
 use super::{Packet, Place, Segment, State, Walker};
@@ -103,10 +103,10 @@ impl<'a> Walker<'a> {
     /// Whether a packet to an address leaves through an interface.
     fn outgoing(&self, name: &str, to: IpAddr) -> Option<bool> {
         if (self.ground.is_local)(to) {
-            return Some(named(name, "lo"));
+            return Some(is_named(name, "lo"));
         }
         match (self.ground.route)(to) {
-            Some(interface) => Some(named(name, &interface)),
+            Some(interface) => Some(is_named(name, &interface)),
             None => (name == "lo").then_some(false),
         }
     }
@@ -115,17 +115,12 @@ impl<'a> Walker<'a> {
 /// Whether a packet came in through an interface. What the node sends has none, until it comes back to it.
 fn incoming(name: &str, packet: &Packet, segment: Segment) -> Option<bool> {
     if packet.from == Client::Node {
-        return Some(segment == Segment::Input && named(name, "lo"));
+        return Some(segment == Segment::Input && is_named(name, "lo"));
     }
     match &packet.interface {
-        Some(interface) => Some(named(name, interface)),
+        Some(interface) => Some(is_named(name, interface)),
         None => (name == "lo" || packet.other_interface.as_deref() == Some(name)).then_some(false),
     }
-}
-
-/// Whether a name is the one that is asked for.
-fn named(asked: &str, name: &str) -> bool {
-    asked.strip_suffix('+').map_or(asked == name, |begin| name.starts_with(begin))
 }
 
 /// The bits of a packet's connection.

@@ -7,6 +7,7 @@ use super::super::rule::{Action, Rule, UNRESOLVED};
 use super::answer::Answer;
 use super::{Base, Fate, Next, Packet, Place, Segment, State, Walker};
 use crate::explain::Client;
+use crate::iptables::names::{POSTROUTING, SERVICES};
 use crate::objects::Family;
 
 /// As many chains may lead to one another; the kernel allows no loops.
@@ -43,7 +44,9 @@ impl<'a> Walker<'a> {
             Answer::Yes => self.act(rule, place, base, state),
             Answer::Unknown => {
                 state.way.is_doubtful |= rule.action != Action::None;
-                if self.can_harm(table, &rule.action, 0) {
+                let ends = base.is_nat && self.comes_before_services(base, state);
+                if self.can_harm(table, &rule.action, 0) || ends && self.can_end(table, &rule.action, state.stack.len())
+                {
                     self.doubts.borrow_mut().insert(place);
                 }
                 Next::Rule
@@ -152,6 +155,27 @@ impl<'a> Walker<'a> {
             Action::Drop | Action::Reject | Action::Divert | Action::NoTrack | Action::Unknown => true,
             Action::Destination(..) | Action::Redirect(_) => true,
             Action::None | Action::Accept | Action::Return | Action::Mark { .. } | Action::Source => false,
+        }
+    }
+
+    /// Whether rules of the kernel's own chain that lead to the proxy's are still to come.
+    fn comes_before_services(&self, base: Base, state: &State<'a>) -> bool {
+        let rules = &self.tables[base.table as usize].1.chain(base.chain).rules;
+        let next = state.stack.first().map_or(0, |(_, next)| *next as usize);
+        let leads = |rule: &Rule| matches!(rule.target.as_deref(), Some(SERVICES | POSTROUTING));
+        rules.iter().skip(next).any(leads)
+    }
+
+    /// Whether what a rule leads to may end the way through a table: from a chain that others lead to, only by accepting.
+    fn can_end(&self, table: &super::Table, action: &Action, depth: usize) -> bool {
+        match action {
+            Action::Accept => true,
+            Action::Return => depth <= 1,
+            Action::Chain(to, returns) if *to != UNRESOLVED && depth < DEEPEST => {
+                let inside = if *returns { depth + 1 } else { depth };
+                table.chain(*to).rules.iter().any(|rule| self.can_end(table, &rule.action, inside))
+            }
+            _ => false,
         }
     }
 
