@@ -55,12 +55,9 @@ impl FromStr for Destination {
 
     fn from_str(text: &str) -> Result<Destination, String> {
         let (address, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
-        let protocol = match protocol.to_ascii_lowercase().as_str() {
-            "tcp" => Protocol::Tcp,
-            "udp" => Protocol::Udp,
-            "sctp" => Protocol::Sctp,
-            other => return Err(format!("{other:?} is no protocol of Services: tcp, udp and sctp are")),
-        };
+        let protocol = protocol.to_ascii_lowercase();
+        let protocol = Protocol::from_name(&protocol)
+            .ok_or_else(|| format!("{protocol:?} is no protocol of Services: tcp, udp and sctp are"))?;
         let to = address
             .parse()
             .map_err(|_| format!("{address:?} is not an address and a port such as 10.96.0.1:443 or [fd00::1]:443"))?;

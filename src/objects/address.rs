@@ -88,6 +88,16 @@ impl Protocol {
         }
     }
 
+    /// The protocol that nftables, iptables and ipset write as `tcp`, `udp` or `sctp`.
+    pub fn from_name(text: &str) -> Option<Protocol> {
+        match text {
+            "tcp" => Some(Protocol::Tcp),
+            "udp" => Some(Protocol::Udp),
+            "sctp" => Some(Protocol::Sctp),
+            _ => None,
+        }
+    }
+
     /// As Kubernetes writes it: `TCP`, `UDP` or `SCTP`.
     pub const fn kubernetes(self) -> &'static str {
         match self {

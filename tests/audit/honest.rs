@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use svcmap::audit::findings::findings;
 use svcmap::audit::readers::{self, Reading};
 use svcmap::audit::{Port, compare, in_layouts};
 use svcmap::config::ProxyConfig;
@@ -16,7 +15,7 @@ use svcmap::trace::Route;
 
 use crate::common::cases::{NodeSettings, Stack};
 use crate::common::world::World;
-use crate::{sample, wanted};
+use crate::{said, sample, wanted};
 
 /// Services with every policy, with endpoints on this node, on others and nowhere.
 const OBJECTS: [&str; 10] = [
@@ -53,10 +52,6 @@ fn saved(plan: &Plan) -> String {
 fn modes(plan: &Plan) -> [(&'static str, Reading); 2] {
     let ipvs = ipvs::text::render(plan, &ipvs::Settings::default(), None);
     [("iptables", saved(plan)), ("ipvs", ipvs)].map(|(mode, text)| (mode, readers::read(&text).unwrap()))
-}
-
-fn said(reading: &Reading, surroundings: &Surroundings) -> String {
-    findings(reading, surroundings).iter().map(|one| format!("{one}\n")).collect()
 }
 
 fn different(reading: &Reading, wanted: &BTreeMap<PortId, Port>) -> String {

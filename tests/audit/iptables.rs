@@ -12,19 +12,13 @@ use svcmap::objects::Family;
 use svcmap::plan::{Plan, PortId};
 
 use crate::peers::IPTABLES;
-use crate::{everything, of_cluster, of_samples, sample, wanted, worlds};
+use crate::{everything, found, of_cluster, of_samples, said_of_edits, sample, wanted, worlds};
 
 /// What `svcmap render --mode iptables` would print of a plan.
 fn rendered(plan: &Plan) -> String {
     [(Family::V4, "iptables"), (Family::V6, "ip6tables")]
         .map(|(family, program)| format!("# {program}\n{}", Ruleset::new(plan, family).text()))
         .concat()
-}
-
-fn found(text: &str) -> String {
-    let reading = readers::read(text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    let found = findings(&reading, &Surroundings::default());
-    found.iter().map(|one| format!("{one}\n")).collect()
 }
 
 #[test]
@@ -254,15 +248,7 @@ const EDITS: &[(&str, &str, &str)] = &[
 #[test]
 fn what_is_said_names_the_rule() {
     let text = sample(IPTABLES);
-    let mut wrong = String::new();
-    for (from, to, expected) in EDITS {
-        assert!(text.contains(from), "there is no {from:?}");
-        let said = found(&text.replacen(from, to, 1));
-        if !said.contains(expected) {
-            wrong += &format!("{from:?} -> {to:?}: expected {expected:?}, said\n{said}\n");
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong}");
+    said_of_edits(&text, EDITS);
 }
 
 /// One cause is one finding, however many Services suffer from it.

@@ -10,13 +10,7 @@ use svcmap::plan::Plan;
 
 use crate::common::cases::{NodeSettings, Stack};
 use crate::common::world::World;
-use crate::{sample, worlds};
-
-fn found(text: &str) -> String {
-    let reading = readers::read(text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    let found = findings(&reading, &Surroundings::default());
-    found.iter().map(|one| format!("{one}\n")).collect()
-}
+use crate::{found, said_of_edits, sample, worlds};
 
 fn rendered(plan: &Plan) -> String {
     ipvs::text::render(plan, &ipvs::Settings::default(), None)
@@ -173,15 +167,7 @@ const EDITS: &[(&str, &str, &str)] = &[
 #[test]
 fn what_is_said_names_what_is_wrong() {
     let text = file("policies.ipvs");
-    let mut wrong = String::new();
-    for (from, to, expected) in EDITS {
-        assert!(text.contains(from), "there is no {from:?}");
-        let said = found(&text.replacen(from, to, 1));
-        if !said.contains(expected) {
-            wrong += &format!("{from:?} -> {to:?}: expected {expected:?}, said\n{said}\n");
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong}");
+    said_of_edits(&text, EDITS);
 }
 
 /// What is cut off in the middle of a line, wherever.

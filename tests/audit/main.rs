@@ -23,7 +23,7 @@ use std::process::{Command, Stdio};
 use common::cases::{Case, Stack};
 use common::world::World;
 use svcmap::audit::findings::findings;
-use svcmap::audit::readers::Reading;
+use svcmap::audit::readers::{self, Reading};
 use svcmap::audit::{Port, compare};
 use svcmap::config::ProxyConfig;
 use svcmap::explain::Surroundings;
@@ -31,6 +31,30 @@ use svcmap::nftables::text;
 use svcmap::plan::PortId;
 use svcmap::source::generate::{Families, Options, generate, pod_cidrs};
 use svcmap::source::load;
+
+/// What is found in a text where nothing is known of the node, a line each.
+fn found(text: &str) -> String {
+    let reading = readers::read(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    said(&reading, &Surroundings::default())
+}
+
+/// What is found in a reading, a line each.
+fn said(reading: &Reading, surroundings: &Surroundings) -> String {
+    findings(reading, surroundings).iter().map(|one| format!("{one}\n")).collect()
+}
+
+/// Each edit of a text, from what to what, is found in words that have these in them.
+fn said_of_edits(text: &str, edits: &[(&str, &str, &str)]) {
+    let mut wrong = String::new();
+    for (from, to, expected) in edits {
+        assert!(text.contains(from), "there is no {from:?}");
+        let said = found(&text.replacen(from, to, 1));
+        if !said.contains(expected) {
+            wrong += &format!("{from:?} -> {to:?}: expected {expected:?}, said\n{said}\n");
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
 
 /// What a world's plan means.
 fn wanted(world: &World) -> BTreeMap<PortId, Port> {

@@ -171,14 +171,8 @@ impl Sets {
         }
         let ip: IpAddr = first.parse().ok()?;
         let Some(second) = parts.next() else { return Some(()) }; // KUBE-IPVS-IPS
-        let (protocol, port) = second.split_once(':')?;
-        let protocol = match protocol {
-            "tcp" => Protocol::Tcp,
-            "udp" => Protocol::Udp,
-            "sctp" => Protocol::Sctp,
-            _ => return None,
-        };
-        let address = (protocol, SocketAddr::new(ip, port.parse().ok()?));
+        let (protocol, port) = xtables::sets::port(second)?;
+        let address = (protocol, SocketAddr::new(ip, port));
         match parts.next() {
             Some(source) if name.starts_with("KUBE-LOAD-BALANCER-SOURCE") => {
                 let net = source.parse().ok().or_else(|| source.parse::<IpAddr>().ok().map(IpNet::from))?;

@@ -67,12 +67,7 @@ impl ChainName {
         let text = text.split_once("__").map_or(text, |(service, _)| service);
         let mut parts = text.splitn(4, '/');
         let (namespace, name, protocol, port) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        let protocol = match protocol {
-            "tcp" => Protocol::Tcp,
-            "udp" => Protocol::Udp,
-            "sctp" => Protocol::Sctp,
-            _ => return None,
-        };
+        let protocol = Protocol::from_name(protocol)?;
         let name = PortName::new(&ServiceKey::new(namespace, name), port);
         Some(ChainName { prefix: prefix.to_owned(), name, protocol })
     }

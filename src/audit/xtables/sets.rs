@@ -209,11 +209,5 @@ impl Set {
 /// `tcp:80`.
 pub fn port(text: &str) -> Option<(Protocol, u16)> {
     let (protocol, port) = text.split_once(':')?;
-    let protocol = match protocol {
-        "tcp" => Protocol::Tcp,
-        "udp" => Protocol::Udp,
-        "sctp" => Protocol::Sctp,
-        _ => return None,
-    };
-    Some((protocol, port.parse().ok()?))
+    Some((Protocol::from_name(protocol)?, port.parse().ok()?))
 }
