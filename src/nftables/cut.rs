@@ -4,13 +4,15 @@
 //! privilege over the initial user namespace the send buffer is short as well.
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 
 use hashbrown::{HashMap, HashSet};
 
 use super::lower;
 use super::names::{Map, PerMap};
 use super::state::State;
-use crate::netlink::model::{Element, Op, SetRef};
+use super::transaction::Transaction;
+use crate::netlink::model::{Element, Op, Set, SetRef};
 use crate::netlink::{BATCH_BYTES, batch_bytes};
 use crate::plan::{Claim, PlanChange, PortId, PortPlan};
 
@@ -42,6 +44,13 @@ impl Limits {
     /// As many elements in one transaction as there are.
     pub fn without_cuts(self) -> Limits {
         Limits { elements: usize::MAX, ..self }
+    }
+
+    /// Larger transactions, where each makes the kernel walk over so many verdicts: fewer of them then cost less, and the walk
+    /// takes about as long as the rest of one.
+    pub fn beside_walks(self, verdicts: usize) -> Limits {
+        let most = (3 * self.elements).min(self.bytes / ELEMENT_BYTES).max(self.elements);
+        Limits { elements: (verdicts / 4).clamp(self.elements, most), ..self }
     }
 
     /// The most elements in one transaction.
@@ -183,6 +192,31 @@ pub fn pieces(ops: &[Op], limits: Limits) -> Vec<Cow<'_, [Op]>> {
     pieces
 }
 
+/// The buckets that one transaction makes, at most, unless a single map has more.
+const BUCKETS: u64 = 1 << 19;
+
+/// Cuts the making of a table behind maps with many buckets, which the kernel makes at once and empty, eight bytes each: it may
+/// have to ask a hypervisor for every page of them. Each piece stands on those before it alone.
+pub fn by_buckets(transaction: Transaction) -> VecDeque<Transaction> {
+    let mut pieces = VecDeque::new();
+    let (mut piece, mut made) = (Vec::new(), 0);
+    let Transaction { ops, retime, carry, counts } = transaction;
+    for op in ops {
+        let buckets = match &op {
+            Op::AddSet(Set { size: Some(size), .. }) => u64::from(*size) * 4 / 3,
+            _ => 0,
+        };
+        if buckets > 0 && made + buckets > BUCKETS && made > 0 {
+            pieces.push_back(Transaction { ops: std::mem::take(&mut piece), ..Transaction::default() });
+            made = 0;
+        }
+        made += buckets;
+        piece.push(op);
+    }
+    pieces.push_back(Transaction { ops: piece, retime, carry, counts });
+    pieces
+}
+
 fn bytes(ops: &[Op]) -> usize {
     ops.iter().map(batch_bytes).sum()
 }
@@ -256,5 +290,20 @@ impl<'a> Replaced<'a> {
     fn is_pair(&self, set: &SetRef, elements: &[Element]) -> bool {
         let first = elements.first().map(|element| element.key.as_slice());
         first.is_some_and(|key| self.added.get(set).is_some_and(|keys| keys.contains(key)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transactions_are_larger_where_each_costs_a_long_walk() {
+        let limits = Limits::new(64 << 20);
+        let of = |verdicts| limits.beside_walks(verdicts).elements();
+        assert_eq!((of(0), of(16_000), of(45_000), of(1_000_000)), (4_000, 4_000, 11_250, 12_000));
+        // what does not fit into the send buffer is never more
+        let small = Limits::new(256 << 10);
+        assert_eq!(small.beside_walks(1_000_000).elements(), small.elements());
     }
 }

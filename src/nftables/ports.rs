@@ -22,6 +22,11 @@ impl Ports {
         self.plans.is_empty()
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.plans.len()
+    }
+
     /// One of them.
     pub fn get(&self, id: &PortId) -> Option<&PortPlan> {
         if self.is_empty() {

@@ -1,8 +1,9 @@
 //! In which transactions a change is sent.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::cut::{Limits, Parts};
+use super::cut::{self, Limits, Parts};
 use super::state::State;
 use super::transaction::{Content, Draft, Transaction};
 use crate::objects::Family;
@@ -21,6 +22,8 @@ pub struct Schedule<'a> {
     verdicts: Verdicts,
     /// The families whose tables are made by it, and whose rules wait.
     shut: Vec<Family>,
+    /// What has been made and not been taken yet.
+    ready: VecDeque<Transaction>,
     time: Duration,
 }
 
@@ -44,15 +47,17 @@ impl<'a> Schedule<'a> {
         state.make_room(change.changed.iter());
         let is_new = |family: &Family| !state.tables(*family).exists;
         let shut = Family::BOTH.into_iter().filter(is_new).collect();
-        let limits = if in_one { limits.without_cuts() } else { limits };
+        // a Service port has about one
+        let limits = if in_one { limits.without_cuts() } else { limits.beside_walks(state.ports.len()) };
         let parts = Parts::new(state, change, limits);
-        Schedule { state, limits, parts, verdicts, shut, time: started.elapsed() }
+        Schedule { state, limits, parts, verdicts, shut, ready: VecDeque::new(), time: started.elapsed() }
     }
 
     /// The next one.
     pub fn next(&mut self) -> Option<Transaction> {
         let started = Instant::now();
-        let transaction = self.part().or_else(|| self.verdicts()).or_else(|| self.open());
+        let ready = self.ready.pop_front();
+        let transaction = ready.or_else(|| self.part()).or_else(|| self.verdicts()).or_else(|| self.open());
         self.time += started.elapsed();
         transaction
     }
@@ -64,14 +69,20 @@ impl<'a> Schedule<'a> {
 
     fn part(&mut self) -> Option<Transaction> {
         let part = self.parts.next(self.state)?;
-        if let Verdicts::Open = self.verdicts {
+        let is_first = matches!(self.verdicts, Verdicts::Open);
+        if is_first {
             self.verdicts = if self.parts.is_empty() { Verdicts::Along } else { Verdicts::Last(0) };
         }
         let content = match self.verdicts {
             Verdicts::Along | Verdicts::Open => Content::All,
             Verdicts::Last(_) => Content::WithoutVerdicts,
         };
-        Some(self.state.advance_in_room(part, Draft::of(content)))
+        let transaction = self.state.advance_in_room(part, Draft::of(content));
+        if is_first && content == Content::WithoutVerdicts {
+            self.ready = cut::by_buckets(transaction);
+            return self.ready.pop_front();
+        }
+        Some(transaction)
     }
 
     /// The verdicts that wait. Where the kernel walks over them each time, there should be few times.
@@ -94,6 +105,7 @@ impl<'a> Schedule<'a> {
 #[cfg(test)]
 mod tests {
     use super::super::chains::leads_to_verdicts;
+    use super::super::fill::Fill;
     use super::super::names::Map;
     use super::*;
     use crate::config::ProxyConfig;
@@ -139,6 +151,25 @@ mod tests {
         assert!(verdicts[first..].iter().all(|count| (1..=512).contains(count)), "{verdicts:?}");
         let added = |transactions: &[Transaction]| transactions.iter().map(Transaction::elements_added).sum::<usize>();
         assert_eq!(added(&transactions), added(&[whole]));
+    }
+
+    /// A million endpoints: no transaction makes other maps beside theirs.
+    #[test]
+    fn large_maps_are_made_one_by_one() {
+        const LARGE: u32 = 3 << 19;
+        let (mut state, change) = cold_start(1000);
+        let endpoints = state.tables_mut(Family::V4).fill.get_mut(Map::Endpoints).unwrap();
+        *endpoints = Fill { used: 0, size: LARGE };
+        let mut schedule = Schedule::new(&mut state, change, Limits::new(64 << 10));
+        let transactions: Vec<Transaction> = std::iter::from_fn(|| schedule.next()).collect();
+        let size = |op: &Op| match op {
+            Op::AddSet(set) => set.size,
+            _ => None,
+        };
+        let sizes = |t: &Transaction| t.ops.iter().filter_map(size).collect::<Vec<_>>();
+        let made: Vec<Vec<u32>> = transactions.iter().map(sizes).filter(|sizes| !sizes.is_empty()).collect();
+        assert_eq!(made.iter().filter(|sizes| sizes.contains(&LARGE)).collect::<Vec<_>>(), [&vec![LARGE]], "{made:?}");
+        assert!(made.len() == 3, "{made:?}");
     }
 
     #[test]

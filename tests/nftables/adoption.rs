@@ -6,12 +6,13 @@ use super::common::cases::{NodeSettings, Stack};
 use super::common::damages::OBJECTS;
 use super::common::world::World;
 use super::support::{apply, assert_same, config, listing, nft, plan, rich_cluster, sorted_listing};
-use svcmap::netlink::CodecKind;
+use svcmap::netlink::{CodecKind, Connection};
 use svcmap::nftables::differences::{self, Difference};
 use svcmap::nftables::names::AffinityId;
 use svcmap::nftables::program::{Programmer, Rest};
+use svcmap::nftables::state::State;
 use svcmap::objects::Protocol;
-use svcmap::plan::PortPlan;
+use svcmap::plan::{PlanChange, PortPlan};
 use svcmap::source::generate::{self, Options};
 
 netns_test! {
@@ -123,6 +124,26 @@ netns_test! {
         let applied = Programmer::open(CodecKind::Native).unwrap().replace(whole.0, whole.1).unwrap();
         assert!(applied.bytes > 0);
         assert_same(&intact, &sorted_listing(), "begun, and finished by another");
+    }
+}
+
+netns_test! {
+    /// The making of a table with large maps is cut behind them: wherever it ends, the next start finishes it.
+    fn a_table_that_was_made_by_half_is_finished() {
+        let mut whole = plan(rich_cluster(3), config());
+        // their endpoints get other numbers where there is a map already: nobody knows which clients it has
+        whole.1.retain(|port| port.affinity.is_none());
+        let mut programmer = apply(whole.clone());
+        let intact = sorted_listing();
+        let change = PlanChange { node: Some(whole.0.clone()), changed: whole.1.clone(), removed: Vec::new() };
+        let ops = State::default().advance(change).ops;
+        assert!(ops.len() > 100, "{}", ops.len());
+        for made in 1..ops.len() {
+            programmer.cleanup().unwrap();
+            Connection::open(CodecKind::Native).unwrap().commit(&ops[..made]).unwrap();
+            programmer.replace(whole.0.clone(), whole.1.clone()).unwrap();
+            assert_same(&intact, &sorted_listing(), &format!("{made} operations, the last one {:?}", ops[made - 1]));
+        }
     }
 }
 
