@@ -346,6 +346,14 @@ pub fn references(chain: Chain) -> Vec<Chain> {
     }
 }
 
+/// The base chains that are there only where a map has elements.
+pub fn bases_for(map: Map) -> &'static [Base] {
+    match map {
+        Map::Firewalled => &Base::GUARDS,
+        _ => &[],
+    }
+}
+
 /// The maps of one Service port that a chain's rules use, which have to be there before it.
 pub fn affinity_maps_of(chain: Chain) -> Vec<Map> {
     match chain {

@@ -31,3 +31,4 @@ pub mod slots;
 pub mod state;
 pub mod text;
 pub mod transaction;
+mod unused;

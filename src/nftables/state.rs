@@ -13,7 +13,7 @@ use super::chains::{self, AffinityRules, Chains};
 use super::element::{Element, Shared};
 use super::fill::{Fill, MIN_SIZE};
 use super::lower;
-use super::names::{AffinityId, Base, Chain, Map, PerMap};
+use super::names::{AffinityId, Chain, Map, PerMap};
 use super::numbers::Numbers;
 use super::ports::Ports;
 use super::transaction::{Content, Draft, Transaction};
@@ -197,34 +197,6 @@ impl State {
             self.ports = ports;
         }
         self.node = node;
-        draft.finish()
-    }
-
-    /// The transaction that deletes the chains and maps that nothing uses any more (row J8).
-    ///
-    /// They stay for a while first: the next Service of the same shape finds them, and a kernel before 6.2 may count
-    /// the references that the last transaction dropped until its clean-up has run.
-    pub fn collect(&mut self) -> Transaction {
-        let mut draft = Draft::default();
-        let node = self.node.clone();
-        for family in Family::BOTH {
-            let tables = self.tables_mut(family);
-            let unused = tables.unused_chains(chains::bases_of(family, &node));
-            for chain in &unused {
-                tables.chains.remove(chain);
-            }
-            draft.delete_chains(family, &unused);
-            let kept: BTreeSet<Map> = tables.chains.keys().flat_map(|chain| chains::affinity_maps_of(*chain)).collect();
-            for affinity in tables.affinity.values_mut() {
-                affinity.maps.retain(|map| {
-                    if !kept.contains(map) {
-                        draft.delete_map(family, *map);
-                    }
-                    kept.contains(map)
-                });
-            }
-            tables.affinity.retain(|_, affinity| !affinity.maps.is_empty());
-        }
         draft.finish()
     }
 
@@ -466,7 +438,7 @@ impl Tables {
         writer: &Chains<'_>,
         draft: &mut Draft,
     ) {
-        for base in bases_for(element.map) {
+        for base in chains::bases_for(element.map) {
             self.make_chain(Chain::Base(*base), None, writer, draft);
         }
         if let Some(chain) = element.value.chain() {
@@ -543,31 +515,6 @@ impl Tables {
                 draft.delete_element(family, shared.into());
             }
         }
-    }
-
-    /// The chains that no element leads to, directly or through others, and that are not among `bases`.
-    fn unused_chains(&self, bases: &[Base]) -> Vec<Chain> {
-        let mut used: BTreeSet<Chain> = BTreeSet::new();
-        let mut open: Vec<Chain> =
-            self.chains.iter().filter(|(_, users)| **users > 0).map(|(chain, _)| *chain).collect();
-        open.extend(bases.iter().copied().map(Chain::Base));
-        for (map, _) in self.fill.iter().filter(|(_, fill)| fill.used > 0) {
-            open.extend(bases_for(map).iter().copied().map(Chain::Base));
-        }
-        while let Some(chain) = open.pop() {
-            if used.insert(chain) {
-                open.extend(chains::references(chain));
-            }
-        }
-        self.chains.keys().filter(|chain| !chain.is_constant() && !used.contains(chain)).copied().collect()
-    }
-}
-
-/// The base chains that are there only where a map has elements.
-fn bases_for(map: Map) -> &'static [Base] {
-    match map {
-        Map::Firewalled => &Base::GUARDS,
-        _ => &[],
     }
 }
 
