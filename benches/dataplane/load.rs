@@ -8,15 +8,19 @@ use svcmap::lab::{Stopwatch, kernel_memory, median};
 use svcmap::netlink::CodecKind;
 use svcmap::nftables::program::{Applied, Programmer};
 use svcmap::nftables::text;
-use svcmap::objects::{EndpointSlice, Service};
+use svcmap::objects::{Endpoint, EndpointSlice, Service};
 use svcmap::source::generate::{self, Options};
 use svcmap::source::{Change, Snapshot};
 use svcmap::tracker::Tracker;
 
 use crate::report::{Row, Size};
+use crate::walk;
 
 /// Changes of each kind; the median is taken.
 const CHANGES: usize = 51;
+
+/// How many endpoints more a Service gets, one by one.
+const NEW_NUMBERS: usize = 5;
 
 /// A cluster of this size and the configuration of its first node.
 pub fn cluster(size: Size) -> (Snapshot, ProxyConfig) {
@@ -63,6 +67,7 @@ pub fn measure(size: Size) -> anyhow::Result<Row> {
     let add_service = changes(&samples, &mut tracker, &mut programmer, |(service, slice)| {
         vec![Change::Slice(slice.clone()), Change::Service(service.clone())]
     })?;
+    let new_number = new_numbers(&samples[0].1, &mut tracker, &mut programmer)?;
 
     let ports: Vec<_> = programmer.state().ports().cloned().collect();
     let started = Stopwatch::start()?;
@@ -82,7 +87,9 @@ pub fn measure(size: Size) -> anyhow::Result<Row> {
         nft: nft(&programmer)?,
         replace,
         add_service,
+        walk: walk::measure(size.0)?,
         remove_service,
+        new_number,
         adopt,
         rss,
         kernel_memory,
@@ -121,6 +128,22 @@ fn changes(
         anyhow::ensure!(applied.transactions == 1, "a change took {} transactions", applied.transactions);
     }
     Ok((median(kernel), median(whole)))
+}
+
+/// One Service that comes to have as many endpoints as no other: the kernel's time for each such number. At the end it has
+/// what it had.
+fn new_numbers(slice: &EndpointSlice, tracker: &mut Tracker, programmer: &mut Programmer) -> anyhow::Result<f64> {
+    let mut times = Vec::new();
+    let mut grown = slice.clone();
+    for i in 1..=NEW_NUMBERS {
+        let address = format!("10.128.255.{i}").parse()?;
+        grown.endpoints.push(Endpoint { address, ..slice.endpoints[0].clone() });
+        tracker.apply(Change::Slice(grown.clone()));
+        times.push(programmer.change(tracker.take().0)?.kernel.as_secs_f64());
+    }
+    tracker.apply(Change::Slice(slice.clone()));
+    programmer.change(tracker.take().0)?;
+    Ok(median(times))
 }
 
 /// `nft -f` of what is programmed, in a network namespace of its own.

@@ -7,7 +7,9 @@
 mod affinity;
 mod connections;
 mod load;
+mod memory;
 mod report;
+mod walk;
 
 use std::process::{Command, Stdio};
 
@@ -55,7 +57,7 @@ fn all(sizes: &[String]) -> anyhow::Result<()> {
         [] => SIZES.to_vec(),
         some => some.iter().map(|text| Size::parse(text)).collect::<anyhow::Result<_>>()?,
     };
-    report::print_header();
+    report::print_header(memory::random_read());
     let mut rows = Vec::new();
     for size in sizes {
         let output = Command::new(std::env::current_exe()?)

@@ -43,7 +43,11 @@ pub struct Row {
     /// One endpoint replaced by another: the kernel's time, and from the event to the commit.
     pub replace: (f64, f64),
     pub add_service: (f64, f64),
+    /// What the kernel needs to add a verdict where there is nothing else.
+    pub walk: f64,
     pub remove_service: (f64, f64),
+    /// A Service that comes to have as many endpoints as no other: the kernel's time.
+    pub new_number: f64,
     /// A restart that finds everything in place.
     pub adopt: f64,
     /// The process's peak, after the first load.
@@ -58,7 +62,7 @@ pub struct Row {
     pub counted: [f64; 3],
 }
 
-const HEADER: [&str; 19] = [
+const HEADER: [&str; 21] = [
     "size",
     "elements",
     "plan",
@@ -71,7 +75,9 @@ const HEADER: [&str; 19] = [
     "ratio",
     "replace",
     "add",
+    "walk",
     "remove",
+    "new number",
     "restart",
     "RSS",
     "kernel",
@@ -80,8 +86,9 @@ const HEADER: [&str; 19] = [
     "counted",
 ];
 
-/// Prints what the columns are.
-pub fn print_header() {
+/// Prints what the columns are, and how long a random read of memory takes here.
+pub fn print_header(random_read: f64) {
+    println!("A random read of memory takes {} here: compare times of different machines by it.", time(random_read));
     println!(
         "plan, encode, commit: processor time of a cold start from parsed objects; total: their sum; clock: the same by"
     );
@@ -90,6 +97,9 @@ pub fn print_header() {
     );
     println!("nft -f: the same ruleset as text; ratio: nft / total. replace, add, remove: the kernel's time for one");
     println!("endpoint replaced, one Service added, one removed (from the event to the commit in brackets), medians.");
+    println!(
+        "walk: one verdict added to a bare map with as many, which two base chains look up: the kernel's part of add."
+    );
     println!(
         "restart: adopting what is there. RSS: peak after the load. kernel: the memory that it takes. direct: a new UDP flow"
     );
@@ -107,7 +117,7 @@ pub fn print_row(row: &Row) {
     let pair = |(kernel, whole): (f64, f64)| format!("{} ({})", time(kernel), time(whole));
     let multiples = |base: f64| row.connections.map(|c| format!("{:.2}", c / base)).join("/");
     println!(
-        "| {} | {} | {} | {} | {} in {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {:.1} MiB | {:.1} MiB | {} | {} ({}) | {} |",
+        "| {} | {} | {} | {} | {} in {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {:.1} MiB | {:.1} MiB | {} | {} ({}) | {} |",
         row.size,
         row.elements,
         time(row.plan),
@@ -121,7 +131,9 @@ pub fn print_row(row: &Row) {
         row.nft.map_or_else(|| "–".into(), |nft| format!("{:.1}×", nft / total)),
         pair(row.replace),
         pair(row.add_service),
+        time(row.walk),
         pair(row.remove_service),
+        time(row.new_number),
         time(row.adopt),
         row.rss as f64 / f64::from(1 << 20),
         row.kernel_memory as f64 / f64::from(1 << 20),
