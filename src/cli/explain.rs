@@ -94,6 +94,11 @@ fn rules(args: &Args) -> Result<(Ruleset, Surroundings), Failure> {
     if let Some(path) = &args.ruleset {
         return of_listing(path, &args.input);
     }
+    if !proxy.node_ip.is_empty() {
+        warn(
+            "--node-ip changes nothing here: the kernel that is asked for its rules tells the node's addresses as well",
+        );
+    }
     let mut connection = Connection::open(CodecKind::default()).map_err(Failure::Connect)?;
     let unreadable = |error| Failure::Input(format!("the kernel's rules cannot be read: {error}"));
     let ruleset = Ruleset::read(&mut connection).map_err(unreadable)?;

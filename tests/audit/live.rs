@@ -63,6 +63,9 @@ netns_test! {
             errors
         };
         program("nft", &["-f", "-"], &with_input(&["render", "-f", &services], "").1);
+        // the kernel says itself which addresses are the node's
+        let told = with_input(&["explain", "--from", "192.0.2.1", "--to", "10.96.1.5:80", "--node-ip", "192.0.2.7"], "").2;
+        assert!(told.contains("warning: --node-ip changes nothing here"), "{told}");
         // tables that are there and empty do nothing
         program("iptables-legacy", &["-t", "filter", "-L"], "");
         assert!(audited().ends_with("findings: 0\n") && explained().is_empty(), "{}{}", audited(), explained());
