@@ -110,7 +110,7 @@ netns_test! {
         let before = tables();
         make_leftovers();
         let full = rules();
-        let report = svcmap::leftovers::remove_tables();
+        let report = svcmap::leftovers::remove_nftables();
         assert_eq!((report.removed.len(), report.troubles.as_slice()), (2, &[][..]), "{report:?}");
         assert_eq!((tables(), rules()), (before, full));
         assert!(has_interface());

@@ -211,7 +211,7 @@ fn remove_other_modes(mode: Mode) {
 
 fn remove_what_kube_proxy_left(mode: Mode) {
     let in_its_layout = is_in_the_layout_of_kube_proxy(mode);
-    let Report { removed, troubles } = if in_its_layout { leftovers::remove_tables() } else { leftovers::remove() };
+    let Report { removed, troubles } = if in_its_layout { leftovers::remove_nftables() } else { leftovers::remove() };
     removed.iter().for_each(|what| tracing::info!("removed what kube-proxy left: {what}"));
     troubles.iter().for_each(|trouble| tracing::warn!("of what kube-proxy may have left, something stays: {trouble}"));
 }

@@ -8,10 +8,9 @@ use anyhow::{Context, Result, ensure};
 
 use super::backend::{Backend, Loaded};
 use super::iptables::Iptables;
-use super::ipvs::Ipvs;
 use super::nftables::Nftables;
+use super::programmed;
 use super::samples::{self, Targets};
-use super::userspace::Userspace;
 use super::{Mode, PerTarget, Row};
 use crate::lab::{Namespace, Rounds, Spent, Stopwatch, settled_kernel_memory};
 use crate::plan::{Plan, PlanChange, PortPlan};
@@ -73,8 +72,8 @@ pub fn open(mode: Mode, namespace: &Namespace) -> Result<Box<dyn Backend + '_>> 
         Mode::Iptables => Box::new(Iptables::open(namespace, "")?),
         Mode::IptablesNft => Box::new(Iptables::open(namespace, "-nft")?),
         Mode::IptablesLegacy => Box::new(Iptables::open(namespace, "-legacy")?),
-        Mode::Ipvs => Box::new(Ipvs::open(namespace)?),
-        Mode::Userspace => Box::new(Userspace::open(namespace)?),
+        Mode::Ipvs => Box::new(programmed::ipvs(namespace)?),
+        Mode::Userspace => Box::new(programmed::userspace(namespace)?),
     })
 }
 

@@ -4,13 +4,12 @@
 mod backend;
 mod behaviour;
 mod iptables;
-mod ipvs;
 mod known;
 mod measure;
 mod nftables;
 mod plot;
+mod programmed;
 mod samples;
-mod userspace;
 
 use std::collections::BTreeMap;
 

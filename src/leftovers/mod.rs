@@ -33,7 +33,7 @@ impl Report {
 
 /// Removes the tables of kube-proxy's mode nftables alone: what it left in its other modes has the names of svcmap's own rules in
 /// these.
-pub fn remove_tables() -> Report {
+pub fn remove_nftables() -> Report {
     let mut report = Report::default();
     nft::remove_own(&mut report);
     report
