@@ -32,6 +32,7 @@ pub struct Connection {
     pub(super) seq: u32,
     batch: Batch,
     limit: usize,
+    expected: Option<u32>,
 }
 
 /// A transaction that the kernel has committed.
@@ -75,6 +76,7 @@ impl Connection {
             buffer: vec![0; DATAGRAM],
             seq: 1,
             batch: Batch::default(),
+            expected: None,
         })
     }
 
@@ -97,9 +99,15 @@ impl Connection {
         self.limit = self.limit.min(bytes);
     }
 
+    /// Has the next [`Connection::commit`] refused, where anybody has changed any rules since the ruleset had that generation.
+    pub fn expect_generation(&mut self, generation: Option<u32>) {
+        self.expected = generation;
+    }
+
     /// Commits all of `ops` or nothing. Without any there is no message to the kernel at all.
     pub fn commit(&mut self, ops: &[Op]) -> Result<Commit, CommitError> {
-        self.commit_since(ops, None)
+        let expected = self.expected.take();
+        self.commit_since(ops, expected)
     }
 
     /// As [`Connection::commit`], but only if nobody has changed any rules since the ruleset had that generation, see

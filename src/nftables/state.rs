@@ -416,7 +416,8 @@ impl Tables {
         }
         for &chain in self.chains.keys().filter(|chain| matches!(chain, Chain::Sticky(of, _) if *of == id)) {
             let wanted = writer.rules(chain, Some(rules));
-            if wanted != writer.rules(chain, Some(before)) {
+            // as long as no timeout is known, nothing led there, and nobody looked at what the chain says
+            if before.seconds == 0 || wanted != writer.rules(chain, Some(before)) {
                 draft.set_rules(writer.family, chain, wanted, true);
             }
         }

@@ -1,6 +1,7 @@
 //! Restarts, damage, and other programs' tables.
 
 use std::collections::BTreeSet;
+use std::sync::Barrier;
 
 use super::common::cases::{NodeSettings, Stack};
 use super::common::damages::OBJECTS;
@@ -106,6 +107,60 @@ netns_test! {
             assert_same(&intact, &sorted_listing(), &damage);
             let again = programmer.replace(whole.0.clone(), whole.1.clone()).unwrap();
             assert_eq!(again.bytes, 0, "{damage}: the repair left something to do");
+        }
+    }
+}
+
+netns_test! {
+    /// Of chains that are emptied together, none may be taken for right because another one is not.
+    fn chains_that_are_emptied_together_are_filled() {
+        let whole = plan(rich_cluster(6), config());
+        apply(whole.clone());
+        let intact = sorted_listing();
+        let mut table = "";
+        let mut chains: Vec<String> = Vec::new();
+        for line in intact.lines() {
+            table = line.strip_prefix("table ").map_or(table, |line| line.trim_end_matches(" {"));
+            let chain = line.trim().strip_prefix("chain ").map(|line| line.trim_end_matches(" {"));
+            chains.extend(chain.map(|chain| format!("{table} {chain}")));
+        }
+        let sticky: Vec<&String> = chains.iter().filter(|name| name.contains(" sticky-")).collect();
+        let id = sticky[0].rsplit('-').next().unwrap();
+        let of_one: Vec<&String> = sticky.iter().filter(|name| name.ends_with(id)).copied().collect();
+        assert!(of_one.len() > 4, "{of_one:?}");
+        let pairs = of_one.iter().flat_map(|a| of_one.iter().map(move |b| vec![*a, *b])).filter(|pair| pair[0] < pair[1]);
+        let all_but_one = chains.iter().map(|left| chains.iter().filter(|name| *name != left).collect());
+        for emptied in pairs.chain([chains.iter().collect(), of_one.clone(), sticky.clone()]).chain(all_but_one) {
+            let flushes: Vec<String> = emptied.iter().map(|chain| format!("flush chain {chain}\n")).collect();
+            nft(&["-f", "-"], &flushes.concat());
+            let mut programmer = Programmer::open(CodecKind::Native).unwrap();
+            let applied = programmer.replace(whole.0.clone(), whole.1.clone()).unwrap();
+            assert_eq!(applied.transactions, 1, "{emptied:?}");
+            programmer.collect().unwrap();
+            assert_same(&intact, &sorted_listing(), &format!("{emptied:?}"));
+        }
+    }
+}
+
+netns_test! {
+    /// Both find nothing, and rules are appended: the one that comes too late must not append them again.
+    fn two_that_begin_at_once_make_the_tables_once() {
+        let whole = plan(rich_cluster(3), config());
+        apply(whole.clone());
+        let intact = sorted_listing();
+        let start = Barrier::new(2);
+        let begin = || {
+            let mut programmer = Programmer::open(CodecKind::Native).unwrap();
+            start.wait();
+            while programmer.replace(whole.0.clone(), whole.1.clone()).is_err() {}
+        };
+        for _ in 0..30 {
+            nft(&["flush", "ruleset"], "");
+            std::thread::scope(|scope| {
+                scope.spawn(begin);
+                begin();
+            });
+            assert_same(&intact, &sorted_listing(), "made by two");
         }
     }
 }
