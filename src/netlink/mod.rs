@@ -18,6 +18,7 @@ pub mod ipvs;
 #[cfg(feature = "libnftnl")]
 pub mod libnftnl;
 pub mod link;
+mod lookup;
 pub mod message;
 pub mod model;
 pub mod monitor;

@@ -89,7 +89,7 @@ impl Connection {
 
     /// Passes the elements of a set or map on as they come in.
     pub fn for_each_element(&mut self, set: &SetRef, sink: &mut dyn Sink<Item = Element>) -> Result<(), ReadError> {
-        let what = format!("set {} {} {}", set.family.name(), set.table, set.name);
+        let what = described(set);
         self.dump(
             dump(message::GETSETELEM, set.family),
             &what,
@@ -200,7 +200,7 @@ impl Connection {
         }
     }
 
-    fn ask(&mut self, request: Request, body: &dyn Fn(&mut Writer)) -> io::Result<u32> {
+    pub(super) fn ask(&mut self, request: Request, body: &dyn Fn(&mut Writer)) -> io::Result<u32> {
         let seq = self.seq;
         self.seq = seq.wrapping_add(1);
         self.socket.send(&single(request, seq, body))?;
@@ -225,6 +225,11 @@ pub(super) fn end(message: &Message) -> Option<Ending> {
 
 fn dump(message: u8, family: NfFamily) -> Request {
     Request { message, flags: NLM_F_DUMP, family }
+}
+
+/// A set as errors name it.
+pub(super) fn described(set: &SetRef) -> String {
+    format!("set {} {} {}", set.family.name(), set.table, set.name)
 }
 
 fn table_name(family: NfFamily, table: &str) -> String {

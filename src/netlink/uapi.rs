@@ -105,6 +105,7 @@ pub mod set {
     pub const USERDATA: u16 = 13;
     pub const EXPR: u16 = 17;
     pub const EXPRESSIONS: u16 = 18;
+    pub const COUNT: u16 = 20;
     pub const DESC_SIZE: u16 = 1;
     pub const DESC_CONCAT: u16 = 2;
     pub const FIELD_LEN: u16 = 1;

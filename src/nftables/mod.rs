@@ -25,6 +25,7 @@ pub mod ranges;
 pub mod read;
 pub mod rule;
 mod schedule;
+pub mod seek;
 mod send;
 pub mod shapes;
 pub mod slots;

@@ -8,9 +8,10 @@ use super::chains::{self, Chains};
 use super::decode::AffinityFound;
 use super::element::{Element, Key, Value};
 use super::fill::Fill;
-use super::names::{AffinityId, Chain, Map, TABLE};
+use super::names::{AffinityId, Chain, Map, Side, TABLE};
 use super::numbers::Numbers;
 use super::rule::nf_family;
+use super::seek::{self, Slots};
 use super::state::{State, Tables};
 use super::transaction::{Draft, Transaction, set_ref};
 use super::{decode, lower, maps, ranges};
@@ -94,7 +95,10 @@ impl Found {
             ranges: HashMap::new(),
         };
         let maps: Vec<Map> = found.sets.iter().filter_map(|set| set.name.parse().ok()).collect();
-        for map in maps {
+        // the verdicts say which endpoints there should be
+        let (endpoints, others): (Vec<Map>, Vec<Map>) =
+            maps.into_iter().partition(|map| matches!(map, Map::Endpoints | Map::NodePortEndpoints));
+        for map in others.into_iter().chain(endpoints) {
             found.read_elements(connection, map)?;
         }
         Ok(Some(found))
@@ -106,15 +110,34 @@ impl Found {
         if ranges::RANGE_SETS.contains(&map) {
             self.ranges.insert(map, connection.elements(&set)?);
         } else if !matches!(map, Map::Affinity(_)) {
+            let sought = self.slots_of_large(connection, map)?;
             let begin = self.elements.len();
             let mut typing = Typing { map, family: self.family, typed: &mut self.elements, begin, alien: Vec::new() };
-            connection.for_each_element(&set, &mut typing)?;
+            let is_read = match sought {
+                Some((side, slots)) => seek::endpoints(connection, (self.family, side), &slots, &mut typing)?,
+                None => false,
+            };
+            if !is_read {
+                connection.for_each_element(&set, &mut typing)?;
+            }
             let alien = typing.alien;
             if !alien.is_empty() {
                 self.alien.push((map, alien));
             }
         }
         Ok(())
+    }
+
+    /// Of a map with so many endpoints that they are better found one by one: where they should be.
+    fn slots_of_large(
+        &self,
+        connection: &mut Connection,
+        map: Map,
+    ) -> Result<Option<(Side, BTreeSet<Slots>)>, ReadError> {
+        let sides = [Side::Address, Side::NodePort];
+        let Some(side) = sides.into_iter().find(|side| seek::map_of(*side) == map) else { return Ok(None) };
+        let count = connection.element_count(&set_ref(self.family, map))?;
+        Ok(count.filter(|count| *count >= seek::LARGE).map(|_| (side, Slots::of(side, &self.elements))))
     }
 
     /// The chains and maps, if all maps are there and declared as they should be. What is known by name and differs

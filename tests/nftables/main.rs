@@ -9,5 +9,6 @@ mod affinity;
 mod histories;
 mod listing;
 mod refusal;
+mod seek;
 mod seen;
 mod support;
