@@ -236,14 +236,21 @@ fn target_ports_are_numbers_or_names() {
     let (service, problems) = service(
         "{clusterIP: 10.0.0.1, ports: [{name: a, port: 80}, {name: b, port: 81, targetPort: 8080}, \
          {name: c, port: 82, targetPort: http}, {name: d, port: 83, targetPort: '8083'}, \
-         {name: e, port: 84, targetPort: 0}, {name: f, port: 85, targetPort: ''}, {name: g, port: 86, targetPort: 70000}]}",
+         {name: e, port: 84, targetPort: 0}, {name: f, port: 85, targetPort: ''}, {name: g, port: 86, targetPort: 70000}, \
+         {name: h, port: 87, targetPort: '70000'}, {name: i, port: 88, targetPort: more-than-fifteen}, \
+         {name: j, port: 89, targetPort: 1.5}]}",
     );
     let targets: Vec<_> = service.ports.into_iter().map(|p| p.target).collect();
     let number = Target::Number;
     let want =
         [number(80), number(8080), Target::Named("http".into()), number(8083), number(84), number(85), number(86)];
-    assert_eq!(targets, want);
-    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert_eq!(targets[..7], want);
+    assert_eq!(targets[7..], [number(87), number(88), number(89)]);
+    let said: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    for (problem, taken) in said.iter().zip(["the number 8083", "86", "87", "88", "89"]) {
+        assert!(problem.contains(&format!("taken for {taken}")), "{said:?}");
+    }
+    assert_eq!(said.len(), 5, "{said:?}");
 }
 
 #[test]

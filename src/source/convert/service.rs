@@ -282,7 +282,7 @@ fn target(field: &Field, port: u16) -> Target {
                 field.problem(format_args!("\"{name}\" is the name of no port; taken for the number {number}"));
                 Target::Number(number)
             }
-            _ if is_dns_label(name) => Target::Named(name.into()),
+            _ if is_port_name(name) => Target::Named(name.into()),
             _ => {
                 field.problem(format_args!("\"{}\" is the name of no port; taken for {port}", Clipped(name)));
                 Target::Number(port)
@@ -290,9 +290,15 @@ fn target(field: &Field, port: u16) -> Target {
         },
         None => Target::Number(match field.peek_number() {
             Some(0) => port,
-            _ => field.port().unwrap_or(port),
+            _ if field.is_absent() => port,
+            _ => field.number(1..=65535, &format!("a port; taken for {port}")).map_or(port, |number| number as u16),
         }),
     }
+}
+
+/// As the API server wants the names of pods' ports: a letter at least, and at most 15 characters.
+fn is_port_name(name: &str) -> bool {
+    is_dns_label(name) && name.len() <= 15 && name.contains(|c: char| c.is_ascii_lowercase())
 }
 
 impl Field<'_> {
