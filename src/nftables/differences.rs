@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use compact_str::CompactString;
 use ipnet::IpNet;
 use serde::Serialize;
 
@@ -11,8 +12,8 @@ use super::ranges::{self, RANGE_SETS};
 use super::read::typed_element;
 use super::rule::{family_of, nf_family};
 use super::state::State;
-use super::{element, lower, maps, owner};
-use crate::netlink::model::{Chain, Element, NfFamily, Op, Set, Table};
+use super::{chains, element, lower, maps, owner};
+use crate::netlink::model::{Chain, Element, NfFamily, Op, Set, SetRef, Table};
 use crate::objects::Family;
 
 /// One difference between what is wanted and what the kernel holds.
@@ -35,8 +36,19 @@ pub fn of(preview: &Preview, after: &State) -> Vec<Difference> {
     // the families whose tables are made again, with larger maps
     let mut remade = Vec::new();
     let hooked = rehooked(&preview.ops);
+    let deleted = chains_of(&preview.ops, |op| matches!(op, Op::DeleteChain(_)));
+    let unused = unused(after);
+    let rewritten: Vec<&SetRef> = preview.ops.iter().filter_map(flushed).collect();
+    differences.extend(rewritten.iter().map(|set| of_flushed(set, &preview.ops)));
     for op in &preview.ops {
-        if chain_of(op).is_some_and(|chain| hooked.contains(&chain)) {
+        if let Op::AddChain(chain) = op
+            && unused.contains(&(chain.family, chain.name.clone()))
+        {
+            continue;
+        }
+        let chain = chain_of(op);
+        let stays_away = |chain| deleted.contains(&chain) && !matches!(op, Op::DeleteChain(_));
+        if chain.is_some_and(|chain| hooked.contains(&chain) || stays_away(chain)) {
             continue;
         }
         if let Some(family) = remade_by(op, &preview.before) {
@@ -53,6 +65,9 @@ pub fn of(preview: &Preview, after: &State) -> Vec<Difference> {
         };
         let (Ok(map), Some(family)) = (set.name.parse::<Map>(), family_of(set.family)) else { continue };
         if RANGE_SETS.contains(&map) {
+            if rewritten.contains(&set) {
+                continue;
+            }
             let kept = |prefix: &IpNet| {
                 remade.contains(&family) && ranges::prefixes(map, family, preview.before.node()).contains(prefix)
             };
@@ -84,6 +99,41 @@ pub fn of(preview: &Preview, after: &State) -> Vec<Difference> {
     differences
 }
 
+/// The set that is emptied.
+fn flushed(op: &Op) -> Option<&SetRef> {
+    match op {
+        Op::FlushSet(set) => Some(set),
+        _ => None,
+    }
+}
+
+/// A set of prefixes that is filled anew, or a map whose clients are forgotten.
+fn of_flushed(set: &SetRef, ops: &[Op]) -> Difference {
+    let map = set.name.parse::<Map>().ok().filter(|map| RANGE_SETS.contains(map));
+    let wanted = |op: &Op| match (op, family_of(set.family)) {
+        (Op::AddElements { set: of, elements }, Some(family)) if of == set => ranges::from_wire(family, elements),
+        _ => None,
+    };
+    let what = match map {
+        Some(_) => {
+            let prefixes: Vec<String> =
+                ops.iter().filter_map(wanted).flatten().map(|prefix| prefix.to_string()).collect();
+            format!("set {}: other prefixes, wanted {{ {} }}", set.name, prefixes.join(", "))
+        }
+        None => format!("map {}: clients that are to be forgotten", set.name),
+    };
+    Difference { service: None, family: set.family.name(), sign: '~', what }
+}
+
+/// The chains that nothing uses once all is done: that some of them are made on the way is no difference.
+fn unused(after: &State) -> BTreeSet<(NfFamily, CompactString)> {
+    let of = |family: Family| {
+        let chains = after.tables(family).unused_chains(chains::bases_of(family, after.node()));
+        chains.into_iter().map(move |chain| (nf_family(family), chain.name()))
+    };
+    Family::BOTH.into_iter().flat_map(of).collect()
+}
+
 /// The chain that an operation is about.
 fn chain_of(op: &Op) -> Option<(NfFamily, &str)> {
     match op {
@@ -97,11 +147,13 @@ fn chain_of(op: &Op) -> Option<(NfFamily, &str)> {
 
 /// The chains that are deleted and made again: where a chain is hooked cannot be changed.
 fn rehooked(ops: &[Op]) -> BTreeSet<(NfFamily, &str)> {
-    let of = |wanted: fn(&Op) -> bool| -> BTreeSet<(NfFamily, &str)> {
-        ops.iter().filter(|op| wanted(op)).filter_map(chain_of).collect()
-    };
-    let (deleted, made) = (of(|op| matches!(op, Op::DeleteChain(_))), of(|op| matches!(op, Op::AddChain(_))));
-    deleted.intersection(&made).copied().collect()
+    let deleted = chains_of(ops, |op| matches!(op, Op::DeleteChain(_)));
+    deleted.intersection(&chains_of(ops, |op| matches!(op, Op::AddChain(_)))).copied().collect()
+}
+
+/// The chains that such operations are about.
+fn chains_of(ops: &[Op], wanted: fn(&Op) -> bool) -> BTreeSet<(NfFamily, &str)> {
+    ops.iter().filter(|op| wanted(op)).filter_map(chain_of).collect()
 }
 
 /// By family, map and key.
@@ -189,9 +241,9 @@ fn of_object(op: &Op, before: &State, remade: &[Family]) -> Option<Difference> {
         Op::FlushChain(chain) => (chain.family, '~', format!("chain {}: other rules", chain.name)),
         Op::AddSet(set) => (set.family, '+', format!("{} {}", keyword(&set.name), set.name)),
         Op::DeleteSet(set) => (set.family, '-', format!("{} {}", keyword(&set.name), set.name)),
-        Op::FlushSet(set) => (set.family, '~', format!("set {}: other prefixes", set.name)),
         Op::DeleteRule { chain, .. } => (chain.family, '~', format!("chain {}: other rules", chain.name)),
-        Op::AddRule(_) | Op::AddElements { .. } | Op::DeleteElements { .. } => return None,
+        // said elsewhere
+        Op::AddRule(_) | Op::AddElements { .. } | Op::DeleteElements { .. } | Op::FlushSet(_) => return None,
     };
     Some(Difference { service: None, family: family.name(), sign, what })
 }

@@ -54,7 +54,7 @@ impl Tables {
     }
 
     /// The chains that no element leads to, directly or through others, that are not among `bases`, and that do not stay.
-    fn unused_chains(&self, bases: &[Base]) -> Vec<Chain> {
+    pub(super) fn unused_chains(&self, bases: &[Base]) -> Vec<Chain> {
         let mut used: BTreeSet<Chain> = BTreeSet::new();
         let mut open: Vec<Chain> =
             self.chains.iter().filter(|(_, users)| **users > 0).map(|(chain, _)| *chain).collect();

@@ -244,12 +244,19 @@ netns_test! {
         let whole = plan(rich_cluster(3), config());
         let mut programmer = apply(whole.clone());
         let cidr = whole.0.service_cidrs.iter().find(|cidr| cidr.addr().is_ipv4()).expect("the cluster has a range");
+        let listed = nft(&["list", "set", "ip", "svcmap", "pod-cidrs"], "");
+        let pods = listed.split_once("elements = { ").unwrap().1.split_once(" }").unwrap().0;
         for (damage, expected) in [
             ("add table ip svcmap { flags dormant; }", vec!["~ ip table svcmap: is dormant".to_string()]),
             (
                 "flush set ip svcmap service-cidrs",
-                vec![format!("+ ip service-cidrs {{ {cidr} }}"), "~ ip set service-cidrs: other prefixes".into()],
+                vec![format!("~ ip set service-cidrs: other prefixes, wanted {{ {cidr} }}")],
             ),
+            (
+                "add element ip svcmap pod-cidrs { 172.16.0.0/12 }",
+                vec![format!("~ ip set pod-cidrs: other prefixes, wanted {{ {pods} }}")],
+            ),
+            ("add chain ip svcmap foo\nadd rule ip svcmap foo drop", vec!["- ip chain foo".into()]),
             (
                 "delete chain ip svcmap nat-postrouting\n\
                  add chain ip svcmap nat-postrouting { type nat hook postrouting priority 300; }",
