@@ -178,8 +178,13 @@ impl Draft {
             ops.extend(lists.map(|(set, elements)| Op::DeleteElements { set, elements }));
         }
         for (family, added) in Family::BOTH.into_iter().zip(self.added) {
-            let lists = added.take().map(|(map, elements)| (set_ref(family, map), elements));
-            ops.extend(lists.map(|(set, elements)| Op::AddElements { set, elements }));
+            ops.extend(added.take().map(|(map, mut elements)| {
+                if map == Map::Allowed {
+                    // the kernel lists them in the order in which they came, and that is to be the text's
+                    elements.sort_by(|a, b| (&a.key, &a.key_end).cmp(&(&b.key, &b.key_end)));
+                }
+                Op::AddElements { set: set_ref(family, map), elements }
+            }));
         }
         ops.extend(self.unused);
         Transaction { ops, retime: self.retime, carry: self.carry, counts: self.counts }

@@ -19,10 +19,17 @@ fn check(what: &str, snapshot: svcmap::source::Snapshot, config: ProxyConfig) {
     apply(whole);
     let by_svcmap = listing();
     assert_same(&sorted(&by_nft), &sorted(&by_svcmap), &format!("{what}: nft -f and apply"));
+    assert_same(&source_ranges(&by_nft), &source_ranges(&by_svcmap), &format!("{what}: the order of source ranges"));
 
     nft(&["flush", "ruleset"], "");
     nft(&["-f", "-"], &by_svcmap);
     assert_same(&by_svcmap, &listing(), &format!("{what}: the listing loaded again"));
+}
+
+/// The kernel lists these in the order in which they came, where hashes have none.
+fn source_ranges(listing: &str) -> String {
+    let sets = listing.split("\tset allowed {").skip(1).filter_map(|rest| rest.split_once("\t}\n"));
+    sets.map(|(set, _)| set).collect()
 }
 
 netns_test! {
