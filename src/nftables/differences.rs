@@ -36,19 +36,12 @@ pub fn of(preview: &Preview, after: &State) -> Vec<Difference> {
     // the families whose tables are made again, with larger maps
     let mut remade = Vec::new();
     let hooked = rehooked(&preview.ops);
-    let deleted = chains_of(&preview.ops, |op| matches!(op, Op::DeleteChain(_)));
-    let unused = unused(after);
+    let aside =
+        Aside { deleted: chains_of(&preview.ops, |op| matches!(op, Op::DeleteChain(_))), unused: unused(after) };
     let rewritten: Vec<&SetRef> = preview.ops.iter().filter_map(flushed).collect();
     differences.extend(rewritten.iter().map(|set| of_flushed(set, &preview.ops)));
     for op in &preview.ops {
-        if let Op::AddChain(chain) = op
-            && unused.contains(&(chain.family, chain.name.clone()))
-        {
-            continue;
-        }
-        let chain = chain_of(op);
-        let stays_away = |chain| deleted.contains(&chain) && !matches!(op, Op::DeleteChain(_));
-        if chain.is_some_and(|chain| hooked.contains(&chain) || stays_away(chain)) {
+        if chain_of(op).is_some_and(|chain| hooked.contains(&chain)) || aside.holds(op) {
             continue;
         }
         if let Some(family) = remade_by(op, &preview.before) {
@@ -81,12 +74,7 @@ pub fn of(preview: &Preview, after: &State) -> Vec<Difference> {
             let change = elements.entry((set.family, map, element.key.to_vec())).or_default();
             change.owner = owner::of_element(state, family, map, element).map(|name| name.to_string());
             let text = text.unwrap_or_else(|| format!("{:02x?}", element.key));
-            match added {
-                true => change.new = Some(text),
-                // what repairs add, the change may take away again
-                false if change.new.take().is_none() => drop(change.old.get_or_insert(text)),
-                false => {}
-            }
+            change.note(text, added);
         }
     }
     differences.extend(elements.into_iter().filter_map(|((family, map, _), change)| change.difference(family, map)));
@@ -123,6 +111,24 @@ fn of_flushed(set: &SetRef, ops: &[Op]) -> Difference {
         None => format!("map {}: clients that are to be forgotten", set.name),
     };
     Difference { service: None, family: set.family.name(), sign: '~', what }
+}
+
+/// Chains of which not every operation says what is different.
+struct Aside<'a> {
+    /// They are gone in the end: what else happens to them is no difference.
+    deleted: BTreeSet<(NfFamily, &'a str)>,
+    /// See [`unused`].
+    unused: BTreeSet<(NfFamily, CompactString)>,
+}
+
+impl Aside<'_> {
+    fn holds(&self, op: &Op) -> bool {
+        match op {
+            Op::DeleteChain(_) => false,
+            Op::AddChain(chain) if self.unused.contains(&(chain.family, chain.name.clone())) => true,
+            _ => chain_of(op).is_some_and(|chain| self.deleted.contains(&chain)),
+        }
+    }
 }
 
 /// The chains that nothing uses once all is done: that some of them are made on the way is no difference.
@@ -167,6 +173,15 @@ struct Change {
 }
 
 impl Change {
+    fn note(&mut self, text: String, added: bool) {
+        match added {
+            true => self.new = Some(text),
+            // what repairs add, the change may take away again
+            false if self.new.take().is_none() => drop(self.old.get_or_insert(text)),
+            false => {}
+        }
+    }
+
     fn difference(self, family: NfFamily, map: Map) -> Option<Difference> {
         let (sign, text) = match (self.old, self.new) {
             (Some(old), Some(new)) if old == new => return None,
