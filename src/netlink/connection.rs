@@ -32,7 +32,6 @@ pub struct Connection {
     pub(super) seq: u32,
     batch: Batch,
     limit: usize,
-    expected: Option<u32>,
 }
 
 /// A transaction that the kernel has committed.
@@ -76,7 +75,6 @@ impl Connection {
             buffer: vec![0; DATAGRAM],
             seq: 1,
             batch: Batch::default(),
-            expected: None,
         })
     }
 
@@ -99,15 +97,9 @@ impl Connection {
         self.limit = self.limit.min(bytes);
     }
 
-    /// Has the next [`Connection::commit`] refused, where anybody has changed any rules since the ruleset had that generation.
-    pub fn expect_generation(&mut self, generation: Option<u32>) {
-        self.expected = generation;
-    }
-
     /// Commits all of `ops` or nothing. Without any there is no message to the kernel at all.
     pub fn commit(&mut self, ops: &[Op]) -> Result<Commit, CommitError> {
-        let expected = self.expected.take();
-        self.commit_since(ops, expected)
+        self.commit_since(ops, None)
     }
 
     /// As [`Connection::commit`], but only if nobody has changed any rules since the ruleset had that generation, see

@@ -9,7 +9,7 @@ use super::batch::Request;
 use super::connection::Connection;
 use super::error::ReadError;
 use super::message::{attrs, messages, reply};
-use super::model::{Bytes, Element, SetRef};
+use super::model::{Bytes, Element, SetRef, element_flags};
 use super::read::described;
 use super::uapi::*;
 
@@ -69,6 +69,20 @@ impl Connection {
                 return Ok(false);
             }
         }
+    }
+
+    /// Whether the set has an element that matches whatever no other does.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn has_catch_all(&mut self, set: &SetRef) -> Result<bool, ReadError> {
+        let request = Request { message: message::GETSETELEM, flags: NLM_F_ACK, family: set.family };
+        let asked = |w: &mut Writer| {
+            w.text(elements::TABLE, &set.table);
+            w.text(elements::SET, &set.name);
+            w.nest(elements::ELEMENTS, |w| w.nest(NFTA_LIST_ELEM, |w| w.u32(element::FLAGS, element_flags::CATCHALL)));
+        };
+        self.answers(request, set, &asked, &mut |_, _| ())
     }
 
     /// Asks, and passes the answers on up to the acknowledgement. Whether what was asked for is there.

@@ -36,8 +36,11 @@ pub fn of(preview: &Preview, after: &State) -> Vec<Difference> {
     // the families whose tables are made again, with larger maps
     let mut remade = Vec::new();
     let hooked = rehooked(&preview.ops);
-    let aside =
-        Aside { deleted: chains_of(&preview.ops, |op| matches!(op, Op::DeleteChain(_))), unused: unused(after) };
+    let aside = Aside {
+        deleted: chains_of(&preview.ops, |op| matches!(op, Op::DeleteChain(_))),
+        made: chains_of(&preview.ops, |op| matches!(op, Op::AddChain(_))),
+        unused: unused(after),
+    };
     let rewritten: Vec<&SetRef> = preview.ops.iter().filter_map(flushed).collect();
     differences.extend(rewritten.iter().map(|set| of_flushed(set, &preview.ops)));
     for op in &preview.ops {
@@ -117,6 +120,8 @@ fn of_flushed(set: &SetRef, ops: &[Op]) -> Difference {
 struct Aside<'a> {
     /// They are gone in the end: what else happens to them is no difference.
     deleted: BTreeSet<(NfFamily, &'a str)>,
+    /// They are new.
+    made: BTreeSet<(NfFamily, &'a str)>,
     /// See [`unused`].
     unused: BTreeSet<(NfFamily, CompactString)>,
 }
@@ -126,7 +131,8 @@ impl Aside<'_> {
         match op {
             Op::DeleteChain(_) => false,
             Op::AddChain(chain) if self.unused.contains(&(chain.family, chain.name.clone())) => true,
-            _ => chain_of(op).is_some_and(|chain| self.deleted.contains(&chain)),
+            Op::AddChain(chain) => self.deleted.contains(&(chain.family, &chain.name)),
+            _ => chain_of(op).is_some_and(|chain| self.deleted.contains(&chain) || self.made.contains(&chain)),
         }
     }
 }

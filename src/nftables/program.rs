@@ -204,13 +204,8 @@ impl Programmer {
     pub fn replace(&mut self, node: NodePlan, ports: Vec<PortPlan>) -> Result<Applied, SyncError> {
         self.in_step = false;
         let (repairs, change) = self.compare(node, ports)?;
-        // rules are appended: whoever makes the tables at the same moment must not append to the same ones
-        let is_cold = self.state.ports.is_empty();
-        self.connection.expect_generation(is_cold.then_some(self.generation));
         let mut applied = Applied::default();
-        let sent = self.send_change(repairs, change, &mut applied);
-        self.connection.expect_generation(None);
-        sent?;
+        self.send_change(repairs, change, &mut applied)?;
         self.in_step = true;
         Ok(applied)
     }

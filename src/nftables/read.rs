@@ -42,6 +42,8 @@ pub fn read(connection: &mut Connection, node: &NodePlan) -> Result<Reading, Rea
         reading.state.last_number = first_number();
         match found.structure() {
             Some(structure) => structure.adopt(node, found, &mut reading.state, &mut draft),
+            // such as one whose making was broken off: nothing is served by it
+            None if found.is_bare() => draft.delete_table(family),
             None => found.give_up(&mut reading.state),
         }
     }
@@ -129,13 +131,13 @@ impl Found {
     }
 
     /// Of a map with so many endpoints that they are better found one by one: where they should be.
-    fn slots_of_large(
-        &self,
-        connection: &mut Connection,
-        map: Map,
-    ) -> Result<Option<(Side, BTreeSet<Slots>)>, ReadError> {
+    fn slots_of_large(&self, connection: &mut Connection, map: Map) -> Result<Option<(Side, Slots)>, ReadError> {
         let sides = [Side::Address, Side::NodePort];
         let Some(side) = sides.into_iter().find(|side| seek::map_of(*side) == map) else { return Ok(None) };
+        let is_map = |set: &&model::Set| set.name == map.name();
+        if !self.sets.iter().find(is_map).is_some_and(|set| self.is_declared_right(map, set)) {
+            return Ok(None);
+        }
         let count = connection.element_count(&set_ref(self.family, map))?;
         Ok(count.filter(|count| *count >= seek::LARGE).map(|_| (side, Slots::of(side, &self.elements))))
     }
@@ -177,6 +179,12 @@ impl Found {
         let wanted = maps::to_wire(map, self.family, set.size);
         let found = model::Set { data_len: wanted.data_len, ..set.clone() };
         maps::is_sized(map) && found == wanted || model::Set { timeout_ms: None, ..found } == wanted
+    }
+
+    /// Whether it has no elements at all, and no clients that are to be remembered.
+    fn is_bare(&self) -> bool {
+        let remembers = |set: &model::Set| matches!(set.name.parse(), Ok(Map::Affinity(_)));
+        self.elements.is_empty() && self.alien.is_empty() && !self.sets.iter().any(remembers)
     }
 
     /// Has the table made again, in the transaction of the next change, with the Service ports that can be told from its
@@ -345,7 +353,7 @@ impl Structure {
             let same =
                 wanted.iter().map(|rule| canonical(&rule.exprs)).eq(found.rules_of(chain).iter().map(|r| canonical(r)));
             if !same {
-                draft.set_rules(found.family, chain, wanted, true);
+                draft.set_rules(found.family, chain, wanted);
             }
         }
     }

@@ -138,7 +138,7 @@ impl State {
         for &family in families {
             let writer = Chains { family, node: &self.node };
             for chain in Chain::constant().filter(|chain| chains::leads_to_verdicts(*chain)) {
-                draft.set_rules(family, chain, writer.rules(chain, None), false);
+                draft.set_rules(family, chain, writer.rules(chain, None));
             }
         }
         draft.finish()
@@ -317,7 +317,7 @@ impl Tables {
         let shut = draft.has_no_verdicts();
         let waits = |chain: &Chain| shut && chains::leads_to_verdicts(*chain);
         for chain in Chain::constant().filter(|chain| !waits(chain)) {
-            draft.set_rules(family, chain, writer.rules(chain, None), false);
+            draft.set_rules(family, chain, writer.rules(chain, None));
         }
         self.make_node_chains(&writer, draft);
     }
@@ -363,7 +363,7 @@ impl Tables {
             let affinity = self.affinity_rules(chain);
             let wanted = after.rules(chain, affinity);
             if wanted != before.rules(chain, affinity) {
-                draft.set_rules(family, chain, wanted, true);
+                draft.set_rules(family, chain, wanted);
             }
         }
         self.make_node_chains(&after, draft);
@@ -418,7 +418,7 @@ impl Tables {
             let wanted = writer.rules(chain, Some(rules));
             // as long as no timeout is known, nothing led there, and nobody looked at what the chain says
             if before.seconds == 0 || wanted != writer.rules(chain, Some(before)) {
-                draft.set_rules(writer.family, chain, wanted, true);
+                draft.set_rules(writer.family, chain, wanted);
             }
         }
     }

@@ -171,6 +171,8 @@ impl Draft {
         ops.extend(made.map(|((family, map), size)| Op::AddSet(maps::to_wire(map, family, size))));
         for ((family, chain), rules) in self.chains {
             ops.push(add_chain(family, chain));
+            // rules are appended, and somebody else may have made the chain at the same moment
+            ops.push(Op::FlushChain(chain_ref(family, chain)));
             ops.extend(rules.iter().map(|rule| Op::AddRule(rule.to_wire(chain, family))));
         }
         for (family, deleted) in Family::BOTH.into_iter().zip(self.deleted) {
@@ -240,11 +242,10 @@ impl Draft {
         self.made.push(Op::FlushChain(chain_ref(family, chain)));
     }
 
-    /// Gives a chain its rules; `replace` where it has some.
-    pub(super) fn set_rules(&mut self, family: Family, chain: Chain, rules: Vec<Rule>, replace: bool) {
-        if replace {
-            self.made.push(Op::FlushChain(chain_ref(family, chain)));
-        }
+    /// Gives a chain its rules, in the place of those that it has: rules are appended, and a chain that is new may have been made
+    /// by somebody else at the same moment.
+    pub(super) fn set_rules(&mut self, family: Family, chain: Chain, rules: Vec<Rule>) {
+        self.made.push(Op::FlushChain(chain_ref(family, chain)));
         self.made.extend(rules.iter().map(|rule| Op::AddRule(rule.to_wire(chain, family))));
     }
 

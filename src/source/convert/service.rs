@@ -296,9 +296,9 @@ fn target(field: &Field, port: u16) -> Target {
     }
 }
 
-/// As the API server wants the names of pods' ports: a letter at least, and at most 15 characters.
+/// As the API server wants the names of pods' ports: a letter at least, no two hyphens in a row, and at most 15 characters.
 fn is_port_name(name: &str) -> bool {
-    is_dns_label(name) && name.len() <= 15 && name.contains(|c: char| c.is_ascii_lowercase())
+    is_dns_label(name) && name.len() <= 15 && !name.contains("--") && name.contains(|c: char| c.is_ascii_lowercase())
 }
 
 impl Field<'_> {
