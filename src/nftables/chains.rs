@@ -15,6 +15,14 @@ use crate::plan::{Detector, InterfaceMatch, NodePlan, PoolKind};
 /// map, and a million endpoints fit between.
 pub const LOCAL_SLOTS: u32 = 1_000_000;
 
+/// The first slot of a pool.
+pub fn first_slot(pool: PoolKind) -> u32 {
+    match pool {
+        PoolKind::Cluster => 0,
+        PoolKind::Local => LOCAL_SLOTS,
+    }
+}
+
 /// Draws of a random slot before slot 0 is taken, where a shape has more slots than there are endpoints. At most one
 /// slot in sixteen is empty, so that one connection in some 4,000 gets there.
 const DRAWS: u32 = 3;
@@ -89,14 +97,7 @@ impl Chains<'_> {
     /// A packet may read `services` before a commit and `endpoints` after it, and find its slot gone: the last rule
     /// takes slot 0, so that no connection is lost to the race.
     fn pick(&self, side: Side, pool: PoolKind, n: u32) -> Vec<RuleBuilder> {
-        let (map, with_address) = match side {
-            Side::Address => (Map::Endpoints, true),
-            Side::NodePort => (Map::NodePortEndpoints, false),
-        };
-        let offset = match pool {
-            PoolKind::Cluster => 0,
-            PoolKind::Local => LOCAL_SLOTS,
-        };
+        let (map, with_address, offset) = (side.endpoints(), side == Side::Address, first_slot(pool));
         let mut counts = vec![n; draws(n) as usize];
         counts.push(1);
         counts.into_iter().map(|count| self.rule().dnat_to_slot(map, with_address, Slots { count, offset })).collect()

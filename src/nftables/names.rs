@@ -408,6 +408,21 @@ const fn pool_name(pool: PoolKind) -> &'static str {
     }
 }
 
+impl Side {
+    /// The map that its picking chains look up.
+    pub fn endpoints(self) -> Map {
+        match self {
+            Side::Address => Map::Endpoints,
+            Side::NodePort => Map::NodePortEndpoints,
+        }
+    }
+
+    /// The side whose picking chains look a map up.
+    pub fn of_endpoints(map: Map) -> Option<Side> {
+        [Side::Address, Side::NodePort].into_iter().find(|side| side.endpoints() == map)
+    }
+}
+
 impl fmt::Display for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -99,7 +99,7 @@ impl Found {
         let maps: Vec<Map> = found.sets.iter().filter_map(|set| set.name.parse().ok()).collect();
         // the verdicts say which endpoints there should be
         let (endpoints, others): (Vec<Map>, Vec<Map>) =
-            maps.into_iter().partition(|map| matches!(map, Map::Endpoints | Map::NodePortEndpoints));
+            maps.into_iter().partition(|map| Side::of_endpoints(*map).is_some());
         for map in others.into_iter().chain(endpoints) {
             found.read_elements(connection, map)?;
         }
@@ -132,8 +132,7 @@ impl Found {
 
     /// Of a map with so many endpoints that they are better found one by one: where they should be.
     fn slots_of_large(&self, connection: &mut Connection, map: Map) -> Result<Option<(Side, Slots)>, ReadError> {
-        let sides = [Side::Address, Side::NodePort];
-        let Some(side) = sides.into_iter().find(|side| seek::map_of(*side) == map) else { return Ok(None) };
+        let Some(side) = Side::of_endpoints(map) else { return Ok(None) };
         let is_map = |set: &&model::Set| set.name == map.name();
         if !self.sets.iter().find(is_map).is_some_and(|set| self.is_declared_right(map, set)) {
             return Ok(None);

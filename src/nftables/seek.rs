@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::chains::{self, LOCAL_SLOTS};
+use super::chains;
 use super::element::{Element, Key, Value};
 use super::names::{Chain, Map, Side};
 use super::shapes;
@@ -58,24 +58,13 @@ impl Slots {
 }
 
 fn keys(frontend: Key, pool: PoolKind, size: u32) -> impl Iterator<Item = Bytes> {
-    let first = match pool {
-        PoolKind::Cluster => 0,
-        PoolKind::Local => LOCAL_SLOTS,
-    };
+    let first = chains::first_slot(pool);
     let key = move |slot| match frontend {
         Key::Frontend(ip, protocol, port) => Some(Key::FrontendSlot(ip, protocol, port, slot)),
         Key::NodePort(protocol, port) => Some(Key::NodePortSlot(protocol, port, slot)),
         _ => None,
     };
     (first..first.saturating_add(size)).filter_map(key).map(|key| key.to_bytes().0)
-}
-
-/// The map that the picking chains of one side look up.
-pub fn map_of(side: Side) -> Map {
-    match side {
-        Side::Address => Map::Endpoints,
-        Side::NodePort => Map::NodePortEndpoints,
-    }
 }
 
 /// Passes all elements of one side's map on, where they are exactly those in the slots. Else the answer is no, what came is void,
@@ -89,7 +78,7 @@ pub fn endpoints(
     slots: &Slots,
     sink: &mut dyn Sink<Item = model::Element>,
 ) -> Result<bool, ReadError> {
-    match found_exactly(connection, &set_ref(family, map_of(side)), slots, sink) {
+    match found_exactly(connection, &set_ref(family, side.endpoints()), slots, sink) {
         Ok(true) => Ok(true),
         Ok(false) | Err(ReadError::Refused { .. } | ReadError::NotFound(_)) => {
             sink.reset();

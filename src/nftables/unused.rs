@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::chains;
-use super::names::{Base, Chain, Map, Side};
+use super::names::{Base, Chain, Map};
 use super::state::{State, Tables};
 use super::transaction::{Draft, Transaction};
 use crate::objects::Family;
@@ -45,12 +45,8 @@ impl State {
 impl Tables {
     /// Whether a chain stays where it is unused: it would cost too much to make it again.
     fn stays(&self, chain: Chain) -> bool {
-        let map = match chain {
-            Chain::Pick(Side::Address, ..) => Map::Endpoints,
-            Chain::Pick(Side::NodePort, ..) => Map::NodePortEndpoints,
-            _ => return false,
-        };
-        self.fill.get(map).is_some_and(|fill| fill.used >= STAY)
+        let Chain::Pick(side, ..) = chain else { return false };
+        self.fill.get(side.endpoints()).is_some_and(|fill| fill.used >= STAY)
     }
 
     /// The chains that no element leads to, directly or through others, that are not among `bases`, and that do not stay.

@@ -30,7 +30,7 @@ fn both_ways(family: Family, side: Side) -> (Option<Vec<Element>>, Vec<Element>)
     let slots = Slots::of(side, &verdicts);
     let is_whole = seek::endpoints(&mut connection, (family, side), &slots, &mut found).unwrap();
     assert!(is_whole || found.is_empty());
-    let listed = connection.elements(&set_ref(family, seek::map_of(side))).unwrap();
+    let listed = connection.elements(&set_ref(family, side.endpoints())).unwrap();
     (is_whole.then(|| sorted(found)), sorted(listed))
 }
 
@@ -48,12 +48,13 @@ fn with_many_endpoints() -> Whole {
 netns_test! {
     fn what_is_found_is_what_is_listed() {
         apply(with_many_endpoints());
+        let count = Connection::open(CodecKind::Native).unwrap().element_count(&set_ref(Family::V4, Map::Endpoints)).unwrap();
+        if count.is_none() {
+            eprintln!("cannot run here: seek: this kernel does not tell how many elements a set has (NFTA_SET_COUNT)");
+            return;
+        }
         for (family, side) in Family::BOTH.into_iter().flat_map(|family| SIDES.map(|side| (family, side))) {
             let (found, listed) = both_ways(family, side);
-            if found.is_none() {
-                eprintln!("SKIPPED: this kernel does not tell how many elements a set has (NFTA_SET_COUNT)");
-                return;
-            }
             assert!(listed.len() > 50, "{family:?} {side:?}: {}", listed.len());
             assert_eq!(found.as_ref(), Some(&listed), "{family:?} {side:?}");
         }
