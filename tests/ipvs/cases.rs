@@ -29,7 +29,7 @@ pub fn tests() -> Vec<Test> {
     let test = |(at, (case, stack)): (usize, (Case, Stack))| {
         let faults = faults.clone();
         let always = faults.has(&case) || at % SAMPLE == 0;
-        let name = format!("ipvs::cases::{}::{}", case.id, format!("{stack:?}").to_lowercase());
+        let name = format!("emulated::cases::{}::{}", case.id, format!("{stack:?}").to_lowercase());
         Test {
             name,
             alone: false,

@@ -44,7 +44,7 @@ fn all() -> Vec<Test> {
     let scenes = scenes::ALL.iter().chain(daemon::ALL);
     let test = |(name, scene): &(&str, scenes::Scene)| {
         let scene = *scene;
-        Test { name: format!("ipvs::{name}"), alone: true, always: true, run: Box::new(scene) }
+        Test { name: format!("emulated::{name}"), alone: true, always: true, run: Box::new(scene) }
     };
     scenes.map(test).chain(cases::tests()).collect()
 }
