@@ -161,7 +161,14 @@ impl Daemon {
     /// Ends it by this signal; what it logged.
     pub fn stop_by(mut self, signal: &str) -> String {
         self.signal(signal);
-        let status = self.child.wait().unwrap();
+        let sent = Instant::now();
+        let status = loop {
+            match self.child.try_wait().unwrap() {
+                Some(status) => break status,
+                None => assert!(sent.elapsed() < PATIENCE, "{signal} did not end it:\n{}", self.log()),
+            }
+            sleep(Duration::from_millis(20));
+        };
         assert!(status.success(), "svcmap run ended with {status}:\n{}", self.log());
         self.log()
     }

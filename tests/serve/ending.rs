@@ -12,7 +12,8 @@ netns_test! {
         give_addresses();
         let adopted = "adopted 1 Service: the kernel holds what it should, so that nothing had to be sent";
         for (signal, line) in [("TERM", "synced"), ("INT", adopted), ("HUP", adopted)] {
-            let mut daemon = Daemon::start(ONE, &[]);
+            // whoever runs the tests by nohup or in the background has made it ignore some of them
+            let mut daemon = Daemon::start_by(&["env", "--default-signal"], ONE);
             daemon.wait_for_log(line);
             let log = daemon.stop_by(signal);
             assert!(log.contains("stopped; what is programmed stays"), "{signal}: {log}");
