@@ -315,6 +315,19 @@ fn names_that_no_api_server_would_take_cost_the_object() {
     }
 }
 
+/// What was written before may be what a half-written object is going to say again.
+#[test]
+fn a_file_that_ends_within_an_object_is_not_read_to_its_end() {
+    let whole = "apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {clusterIP: 10.0.0.1}\n---\n";
+    for begun in
+        ["apiVers", "apiVersion", "apiVersion:", "apiVersion: v1", "apiVersion: v1\nki", "apiVersion: v1\nkind:"]
+    {
+        let loaded = load_text(format!("{whole}{begun}"));
+        assert_eq!((loaded.snapshot.services.len(), loaded.broken.len()), (1, 1), "{begun}");
+    }
+    assert_eq!(load_text(format!("{whole}a: 1\n")).broken.len(), 0);
+}
+
 /// Whether every input is said to be wrong in these words, among others.
 fn are_said(cases: &[(&str, &str)]) {
     for (text, want) in cases {

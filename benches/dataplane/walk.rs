@@ -64,7 +64,10 @@ fn table(size: u32) -> Vec<Op> {
         Op::AddSet(set) if set.name == name && set.family == family => Some(set),
         _ => None,
     });
-    let chain = |name: &str, hook| Chain { family, table: table.clone(), name: name.into(), hook, comment: None };
+    let chain = |name: &str, hook| {
+        let (table, name) = (table.clone(), name.into());
+        Chain { family, table, name, hook, is_bound: false, comment: None }
+    };
     let base = |number| Hook { kind: "filter".into(), number, priority: 0, policy: 1 };
     let mut services = services.expect("the skeleton has a map of Services");
     services.table = table.clone();

@@ -86,6 +86,7 @@ impl Compiler {
         self.apply(
             0,
             Op::AddChain(Chain {
+                is_bound: false,
                 family: table.family,
                 table: table.name.as_str().into(),
                 name: chain.name.as_str().into(),

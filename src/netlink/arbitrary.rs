@@ -150,11 +150,12 @@ pub fn table() -> impl Strategy<Value = Table> {
 }
 
 pub fn chain() -> impl Strategy<Value = Chain> {
-    (chain_ref(), option::of(hook()), comment()).prop_map(|(at, hook, comment)| Chain {
+    (chain_ref(), option::of(hook()), any::<bool>(), comment()).prop_map(|(at, hook, is_bound, comment)| Chain {
         family: at.family,
         table: at.table,
         name: at.name,
         hook,
+        is_bound,
         comment,
     })
 }

@@ -71,6 +71,9 @@ pub struct Chain {
     pub name: Name,
     /// Present on base chains.
     pub hook: Option<Hook>,
+    /// Whether a rule made it for what stands in its braces: the kernel gives it a name, and it goes with its rule alone
+    /// (`NFT_CHAIN_BINDING`).
+    pub is_bound: bool,
     /// The comment that `nft` lists.
     pub comment: Option<Arc<str>>,
 }

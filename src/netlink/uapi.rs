@@ -78,7 +78,10 @@ pub mod chain {
     pub const HOOK: u16 = 4;
     pub const POLICY: u16 = 5;
     pub const TYPE: u16 = 7;
+    pub const FLAGS: u16 = 10;
     pub const USERDATA: u16 = 12;
+    /// Of [`FLAGS`]: `NFT_CHAIN_BINDING`.
+    pub const BINDING: u32 = 0x4;
     pub const HOOK_NUMBER: u16 = 1;
     pub const HOOK_PRIORITY: u16 = 2;
 }

@@ -39,6 +39,7 @@ impl Limits {
     /// Whether all of these operations fit into one transaction.
     pub fn hold<const N: usize>(self, ops: [&[Op]; N]) -> bool {
         ops.into_iter().map(bytes).sum::<usize>() <= self.bytes
+            && ops.into_iter().map(elements).sum::<usize>() <= self.elements
     }
 
     /// As many elements in one transaction as there are.
@@ -143,7 +144,20 @@ fn movers(state: &State, change: &PlanChange) -> HashSet<PortId> {
     movers
 }
 
-/// Cuts operations that do not fit into the send buffer. Objects are made first; then endpoints come that nothing
+/// Cuts what puts a table right where somebody has changed very much of it.
+pub fn repairs(transaction: Transaction, limits: Limits) -> VecDeque<Transaction> {
+    let Transaction { ops, retime, carry, counts } = transaction;
+    // what is carried over is read when the transaction is sent: it has to be there until then
+    let limits = if carry.is_empty() && counts.is_empty() { limits } else { limits.without_cuts() };
+    let pieces = pieces(&ops, limits).into_iter().map(Cow::into_owned);
+    let mut pieces: VecDeque<_> = pieces.map(|ops| Transaction { ops, ..Transaction::default() }).collect();
+    if let Some(last) = pieces.back_mut() {
+        *last = Transaction { ops: std::mem::take(&mut last.ops), retime, carry, counts };
+    }
+    pieces
+}
+
+/// Cuts operations that do not fit into one transaction. Objects are made first; then endpoints come that nothing
 /// leads to yet, then verdicts change, then endpoints go that nothing leads to any more. A key that is deleted and
 /// added is so in one transaction.
 pub fn pieces(ops: &[Op], limits: Limits) -> Vec<Cow<'_, [Op]>> {
@@ -152,8 +166,9 @@ pub fn pieces(ops: &[Op], limits: Limits) -> Vec<Cow<'_, [Op]>> {
     }
     let mut stages: [Vec<Op>; 5] = Default::default();
     let replaced = Replaced::new(ops);
-    for op in ops {
+    for (at, op) in ops.iter().enumerate() {
         match op {
+            Op::DeleteChain(_) | Op::DeleteSet(_) if is_made_again(op, &ops[at..]) => stages[0].push(op.clone()),
             Op::DeleteChain(_) | Op::DeleteSet(_) => stages[4].push(op.clone()),
             Op::AddElements { set, elements } if is_verdict(set) => {
                 stages[2].extend(replaced.pairs(set, elements));
@@ -170,7 +185,7 @@ pub fn pieces(ops: &[Op], limits: Limits) -> Vec<Cow<'_, [Op]>> {
     }
     let mut pieces: Vec<Cow<'_, [Op]>> = Vec::new();
     let mut piece: Vec<Op> = Vec::new();
-    let mut used = 0;
+    let mut used = (0, 0);
     let mut group: Vec<Op> = Vec::new();
     for op in stages.into_iter().flatten() {
         let opens_pair = matches!(&op, Op::DeleteElements { set, elements } if replaced.is_pair(set, elements));
@@ -178,12 +193,13 @@ pub fn pieces(ops: &[Op], limits: Limits) -> Vec<Cow<'_, [Op]>> {
         if opens_pair {
             continue;
         }
-        let size = bytes(&group);
-        if used + size > limits.bytes && !piece.is_empty() {
+        let size = (bytes(&group), elements(&group));
+        let is_full = used.0 + size.0 > limits.bytes || used.1 + size.1 > limits.elements;
+        if is_full && !piece.is_empty() {
             pieces.push(Cow::Owned(std::mem::take(&mut piece)));
-            used = 0;
+            used = (0, 0);
         }
-        used += size;
+        used = (used.0 + size.0, used.1 + size.1);
         piece.append(&mut group);
     }
     if !piece.is_empty() {
@@ -219,6 +235,20 @@ pub fn by_buckets(transaction: Transaction) -> VecDeque<Transaction> {
 
 fn bytes(ops: &[Op]) -> usize {
     ops.iter().map(batch_bytes).sum()
+}
+
+fn elements(ops: &[Op]) -> usize {
+    let elements = |op: &&Op| matches!(op, Op::AddElements { .. } | Op::DeleteElements { .. });
+    ops.iter().filter(elements).map(Op::weight).sum()
+}
+
+/// Whether one of the operations makes what this one deletes.
+fn is_made_again(deletion: &Op, ops: &[Op]) -> bool {
+    ops.iter().any(|op| match (deletion, op) {
+        (Op::DeleteChain(old), Op::AddChain(new)) => (old.family, &old.name) == (new.family, &new.name),
+        (Op::DeleteSet(old), Op::AddSet(new)) => (old.family, &old.name) == (new.family, &new.name),
+        _ => false,
+    })
 }
 
 /// Source ranges are verdicts, too.
@@ -296,6 +326,34 @@ impl<'a> Replaced<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::model::{Chain, ChainRef, NfFamily};
+
+    #[test]
+    fn repairs_are_cut_by_elements_and_what_is_made_again_is_deleted_first() {
+        let (family, table) = (NfFamily::IPV4, "t");
+        let chain = ChainRef { family, table: table.into(), name: "filter-input".into() };
+        let made =
+            Chain { family, table: table.into(), name: chain.name.clone(), hook: None, is_bound: false, comment: None };
+        let set = SetRef { family, table: table.into(), name: "endpoints".into() };
+        let element = |key: u32| Element { key: key.to_be_bytes().as_slice().into(), ..Element::default() };
+        let ops = vec![
+            Op::DeleteChain(chain),
+            Op::AddChain(made),
+            Op::DeleteElements { set, elements: (0..9_000).map(element).collect() },
+        ];
+        let all = Transaction { ops: ops.clone(), ..Transaction::default() };
+        let pieces = repairs(all, Limits::new(64 << 20));
+        assert_eq!(pieces[0].ops[..2], ops[..2]);
+        let sizes: Vec<usize> = pieces.iter().map(Transaction::elements_deleted).collect();
+        assert!(sizes.iter().all(|size| *size <= ELEMENTS) && sizes.iter().sum::<usize>() == 9_000, "{sizes:?}");
+        // what is read when it is sent must still be there
+        let carried = Transaction {
+            ops,
+            carry: vec![SetRef { family, table: "t".into(), name: "a".into() }],
+            ..Transaction::default()
+        };
+        assert_eq!(repairs(carried, Limits::new(64 << 20)).len(), 1);
+    }
 
     #[test]
     fn transactions_are_larger_where_each_costs_a_long_walk() {

@@ -7,12 +7,13 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 use super::names::Map;
+use super::owner::Owners;
 use super::program::Preview;
 use super::ranges::{self, RANGE_SETS};
 use super::read::typed_element;
 use super::rule::{family_of, nf_family};
 use super::state::State;
-use super::{chains, element, lower, maps, owner};
+use super::{chains, element, lower, maps};
 use crate::netlink::model::{Chain, Element, NfFamily, Op, Set, SetRef, Table};
 use crate::objects::Family;
 
@@ -41,6 +42,7 @@ pub fn of(preview: &Preview, after: &State) -> Vec<Difference> {
         made: chains_of(&preview.ops, |op| matches!(op, Op::AddChain(_))),
         unused: unused(after),
     };
+    let owners = [&preview.before, after].map(Owners::of);
     let rewritten: Vec<&SetRef> = preview.ops.iter().filter_map(flushed).collect();
     differences.extend(rewritten.iter().map(|set| of_flushed(set, &preview.ops)));
     for op in &preview.ops {
@@ -72,10 +74,10 @@ pub fn of(preview: &Preview, after: &State) -> Vec<Difference> {
             continue;
         }
         for element in list {
-            let state = if added { after } else { &preview.before };
             let text = typed_element(map, family, element).map(|typed| typed.to_string());
             let change = elements.entry((set.family, map, element.key.to_vec())).or_default();
-            change.owner = owner::of_element(state, family, map, element).map(|name| name.to_string());
+            let owner = owners[usize::from(added)].of_element(family, map, element);
+            change.owner = owner.map(|name| name.to_string());
             let text = text.unwrap_or_else(|| format!("{:02x?}", element.key));
             change.note(text, added);
         }

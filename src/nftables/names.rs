@@ -469,17 +469,28 @@ impl FromStr for Chain {
             return stickiness.map(|stickiness| Chain::Sticky(id, stickiness)).ok_or(UnknownName);
         }
         let (head, number) = rest.rsplit_once('-').ok_or(UnknownName)?;
-        let number: u32 = number.parse().map_err(|_| UnknownName)?;
-        match (side, head) {
-            (_, "pick") => Ok(Chain::Pick(side, PoolKind::Cluster, number)),
-            (_, "pick-local") => Ok(Chain::Pick(side, PoolKind::Local, number)),
-            (Side::Address, "cluster") => Ok(Chain::Cluster(PoolKind::Cluster, number)),
-            (Side::Address, "cluster-local") => Ok(Chain::Cluster(PoolKind::Local, number)),
-            (_, "external") => Ok(Chain::External(side, number)),
-            (_, "local") => Ok(Chain::Local(side, number)),
-            _ => Err(UnknownName),
-        }
+        let number = size(number).ok_or(UnknownName)?;
+        let chain = match (side, head) {
+            (_, "pick") => Chain::Pick(side, PoolKind::Cluster, number),
+            (_, "pick-local") => Chain::Pick(side, PoolKind::Local, number),
+            (Side::Address, "cluster") => Chain::Cluster(PoolKind::Cluster, number),
+            (Side::Address, "cluster-local") => Chain::Cluster(PoolKind::Local, number),
+            (_, "external") => Chain::External(side, number),
+            (_, "local") => return Ok(Chain::Local(side, number)),
+            _ => return Err(UnknownName),
+        };
+        // nothing could be picked from none
+        if number > 0 { Ok(chain) } else { Err(UnknownName) }
     }
+}
+
+/// The most slots that a name may speak of: random numbers below it, and those of a second pool, are numbers of the kernel's.
+const MOST_SLOTS: u32 = i32::MAX.cast_unsigned();
+
+/// A number as names say it, which is in one way only.
+fn size(number: &str) -> Option<u32> {
+    let size: u32 = number.parse().ok().filter(|size| *size <= MOST_SLOTS)?;
+    (number == size.to_compact_string()).then_some(size)
 }
 
 /// Splits `head-0123456789abcdef`.
@@ -531,6 +542,14 @@ mod tests {
             "",
             "pick-",
             "pick-x",
+            "pick-01",
+            "pick-+1",
+            "pick-0",
+            "nodeport-pick-local-0",
+            "cluster-0",
+            "external-0",
+            "local-00",
+            "pick-local-4294967295",
             "frob-3",
             "sticky-cluster-xyz",
             "nodeport-",

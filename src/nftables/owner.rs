@@ -1,14 +1,18 @@
 //! Whose an element is.
 
+use std::net::IpAddr;
+
+use hashbrown::HashMap;
+
 use super::element::Key;
-use super::names::Map;
+use super::names::{AffinityId, Map};
 use super::read::typed_element;
 use super::rule::family_of;
 use super::state::State;
 use super::{lower, maps};
 use crate::netlink::model::{self, Op};
 use crate::netlink::{Blame, CommitError};
-use crate::objects::Family;
+use crate::objects::{Family, Protocol};
 use crate::plan::{FrontendAddress, PortId, PortName, PortPlan};
 
 /// The Service port that the refused part of a transaction belongs to, where it belongs to one. It is that of one family: the
@@ -38,35 +42,85 @@ pub fn subject_of_refusal(ops: &[Op], what: &Blame) -> Option<String> {
     Some(format!("{verb} element {key} {preposition} {} {} {} {map}", maps::keyword(map), set.family.name(), set.table))
 }
 
-/// The Service port that an element belongs to: as its comment or its map's name says, or else the one that has its
-/// frontend.
+/// The Service port that an element belongs to: as its comment says, or else the one that has what it is about.
 pub fn of_element(state: &State, family: Family, map: Map, element: &model::Element) -> Option<PortName> {
-    if let Some(comment) = &element.comment {
-        return Some(PortName::parse(comment));
+    match Sought::by(family, map, element)? {
+        Sought::Name(name) => Some(name),
+        Sought::Holder(of) => {
+            let mut ports = state.ports().filter(|port| port.id.family == family);
+            ports.find(|port| holdings(port).any(|held| held == of)).map(|port| port.id.name.clone())
+        }
     }
-    if let Map::Affinity(id) | Map::Slots(id, _) | Map::Members(id, _) = map {
-        let is_of = |port: &&PortPlan| lower::affinity(port).is_some_and(|(of, _)| of == id);
-        return state.ports().filter(|port| port.id.family == family).find(is_of).map(|port| port.id.name.clone());
-    }
-    let key = typed_element(map, family, element)?.key;
-    state.ports().filter(|port| port.id.family == family).find(|port| has(port, key)).map(|port| port.id.name.clone())
 }
 
-/// Whether a Service port has a frontend or an endpoint with this key.
-fn has(port: &PortPlan, key: Key) -> bool {
-    let by_address = |ip, number| {
-        port.frontends.iter().any(|frontend| frontend.address.ip() == Some(ip) && frontend.address.port() == number)
-    };
-    match key {
-        Key::Frontend(ip, protocol, number)
-        | Key::FrontendSlot(ip, protocol, number, _)
-        | Key::Source(ip, protocol, number, _) => protocol == port.protocol && by_address(ip, number),
-        Key::NodePort(protocol, number) | Key::NodePortSlot(protocol, number, _) => {
-            protocol == port.protocol && port.frontends.iter().any(|f| f.address == FrontendAddress::NodePort(number))
+/// The Service ports of a state by what their elements are about: for asking often.
+pub struct Owners<'a>(HashMap<(Family, Holding), &'a PortName>);
+
+impl<'a> Owners<'a> {
+    /// Those of a state.
+    pub fn of(state: &'a State) -> Owners<'a> {
+        let mut owners = HashMap::new();
+        for port in state.ports() {
+            for holding in holdings(port) {
+                owners.entry((port.id.family, holding)).or_insert(&port.id.name);
+            }
         }
-        Key::Address(ip) => port.frontends.iter().any(|frontend| frontend.address.ip() == Some(ip)),
-        Key::Pair(ip) => port.cluster.iter().chain(&port.local).any(|endpoint| endpoint.ip == ip),
-        // in maps whose name says whose they are
-        Key::Slot(_) | Key::Number(_) => false,
+        Owners(owners)
     }
+
+    /// What [`of_element`] says.
+    pub fn of_element(&self, family: Family, map: Map, element: &model::Element) -> Option<PortName> {
+        match Sought::by(family, map, element)? {
+            Sought::Name(name) => Some(name),
+            Sought::Holder(of) => self.0.get(&(family, of)).copied().cloned(),
+        }
+    }
+}
+
+/// What an element can be about, of which one Service port has each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Holding {
+    Frontend(IpAddr, Protocol, u16),
+    NodePort(Protocol, u16),
+    Address(IpAddr),
+    Endpoint(IpAddr),
+    Clients(AffinityId),
+}
+
+/// How the owner of an element is found.
+enum Sought {
+    Name(PortName),
+    Holder(Holding),
+}
+
+impl Sought {
+    fn by(family: Family, map: Map, element: &model::Element) -> Option<Sought> {
+        if let Some(comment) = &element.comment {
+            return Some(Sought::Name(PortName::parse(comment)));
+        }
+        if let Map::Affinity(id) | Map::Slots(id, _) | Map::Members(id, _) = map {
+            return Some(Sought::Holder(Holding::Clients(id)));
+        }
+        Some(Sought::Holder(match typed_element(map, family, element)?.key {
+            Key::Frontend(ip, protocol, port)
+            | Key::FrontendSlot(ip, protocol, port, _)
+            | Key::Source(ip, protocol, port, _) => Holding::Frontend(ip, protocol, port),
+            Key::NodePort(protocol, port) | Key::NodePortSlot(protocol, port, _) => Holding::NodePort(protocol, port),
+            Key::Address(ip) => Holding::Address(ip),
+            Key::Pair(ip) => Holding::Endpoint(ip),
+            // in maps whose name says whose they are
+            Key::Slot(_) | Key::Number(_) => return None,
+        }))
+    }
+}
+
+fn holdings(port: &PortPlan) -> impl Iterator<Item = Holding> + '_ {
+    let of_frontend = |address: FrontendAddress| match address.ip() {
+        Some(ip) => [Some(Holding::Frontend(ip, port.protocol, address.port())), Some(Holding::Address(ip))],
+        None => [Some(Holding::NodePort(port.protocol, address.port())), None],
+    };
+    let frontends = port.frontends.iter().flat_map(move |frontend| of_frontend(frontend.address)).flatten();
+    let endpoints = port.cluster.iter().chain(&port.local).map(|endpoint| Holding::Endpoint(endpoint.ip));
+    let clients = lower::affinity(port).map(|(id, _)| Holding::Clients(id));
+    frontends.chain(endpoints).chain(clients)
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-use super::cut::Limits;
+use super::cut::{self, Limits};
 use super::decode;
 use super::names::Map;
 use super::owner;
@@ -203,9 +203,10 @@ impl Programmer {
     /// See [`SyncError`]. With a load that is cut into several transactions, those before the failed one are in force.
     pub fn replace(&mut self, node: NodePlan, ports: Vec<PortPlan>) -> Result<Applied, SyncError> {
         self.in_step = false;
-        let (repairs, change) = self.compare(node, ports)?;
+        let (repairs, change, wake) = self.compare(node, ports)?;
         let mut applied = Applied::default();
         self.send_change(repairs, change, &mut applied)?;
+        self.send(wake, &mut applied)?;
         self.in_step = true;
         Ok(applied)
     }
@@ -247,10 +248,10 @@ impl Programmer {
     /// Those of reading.
     pub fn preview(&mut self, node: NodePlan, ports: Vec<PortPlan>) -> Result<Preview, SyncError> {
         self.in_step = false;
-        let (repairs, change) = self.compare(node, ports)?;
+        let (repairs, change, wake) = self.compare(node, ports)?;
         let before = self.state.clone();
         let transaction = self.state.advance(change);
-        Ok(Preview { before, ops: repairs.then(transaction).ops })
+        Ok(Preview { before, ops: repairs.then(transaction).then(wake).ops })
     }
 
     /// Deletes svcmap's tables; returns which were there.
@@ -269,15 +270,19 @@ impl Programmer {
     }
 
     /// Reads the kernel and works out what differs from the plan.
-    fn compare(&mut self, node: NodePlan, mut ports: Vec<PortPlan>) -> Result<(Transaction, PlanChange), SyncError> {
+    fn compare(
+        &mut self,
+        node: NodePlan,
+        mut ports: Vec<PortPlan>,
+    ) -> Result<(Transaction, PlanChange, Transaction), SyncError> {
         self.generation = self.connection.generation()?;
-        let Reading { state, repairs } = read::read(&mut self.connection, &node)?;
+        let Reading { state, repairs, wake } = read::read(&mut self.connection, &node)?;
         self.state = state;
         // flows that began while something was missing went elsewhere
         let udp = ports.iter().filter(|port| port.protocol == Protocol::Udp);
         self.found.extend(udp.flat_map(PortPlan::claims));
         if self.state.ports.is_empty() {
-            return Ok((repairs, PlanChange { node: Some(node), changed: ports, removed: Vec::new() }));
+            return Ok((repairs, PlanChange { node: Some(node), changed: ports, removed: Vec::new() }, wake));
         }
         let wanted: HashSet<_> = ports.iter().map(|port| &port.id).collect();
         let keeps_any = self.rest == Rest::Keep || !self.kept.is_empty();
@@ -308,10 +313,10 @@ impl Programmer {
         // what is as it should be must not count where a change is cut into parts
         ports.retain_mut(|port| self.state.differs(port));
         ports.extend(closed);
-        Ok((repairs, PlanChange { node: Some(node), changed: ports, removed }))
+        Ok((repairs, PlanChange { node: Some(node), changed: ports, removed }, wake))
     }
 
-    /// Sends repairs in one transaction with the change, or with its first part; before it where both do not fit.
+    /// Sends repairs in one transaction with the change, or the last part of them with its first; before it where both do not fit.
     fn send_change(
         &mut self,
         repairs: Transaction,
@@ -322,10 +327,13 @@ impl Programmer {
         let removed = change.removed.len();
         let mut schedule = Schedule::new(&mut self.state, change, limits);
         let before = applied.transactions;
-        let (mut repairs, mut waiting) = (Some(repairs).filter(|repairs| !repairs.is_empty()), None);
+        let (mut repairs, mut waiting) = (cut::repairs(repairs, limits), None);
         let mut next = || {
+            if repairs.len() > 1 {
+                return repairs.pop_front();
+            }
             let next = waiting.take().or_else(|| schedule.next());
-            match (repairs.take(), next) {
+            match (repairs.pop_front(), next) {
                 (Some(repairs), Some(next)) if !limits.hold([&repairs.ops, &next.ops]) => {
                     waiting = Some(next);
                     Some(repairs)

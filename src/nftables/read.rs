@@ -28,6 +28,8 @@ pub struct Reading {
     /// What has to be done first: rules and elements that are not what they should be under the node's plan, or a
     /// table that has to be made again because it was made by something else.
     pub repairs: Transaction,
+    /// What has to be done last, and alone: the kernel takes no base chains in a transaction that switches their table on.
+    pub wake: Transaction,
 }
 
 /// Reads both tables and compares everything that follows from the node's plan and from the Service ports found.
@@ -36,18 +38,23 @@ pub struct Reading {
 /// Those of the socket. Tables that are not there are no error, and neither is anything that they hold.
 pub fn read(connection: &mut Connection, node: &NodePlan) -> Result<Reading, ReadError> {
     let mut reading = Reading { state: State { node: node.clone(), ..State::default() }, ..Reading::default() };
-    let mut draft = Draft::default();
+    let (mut draft, mut wake) = (Draft::default(), Draft::default());
     for family in Family::BOTH {
         let Some(found) = Found::read(connection, family)? else { continue };
         reading.state.last_number = first_number();
         match found.structure() {
-            Some(structure) => structure.adopt(node, found, &mut reading.state, &mut draft),
+            Some(structure) => {
+                if found.dormant {
+                    wake.make_table(family); // over the one that is there, this sets the flags
+                }
+                structure.adopt(node, found, &mut reading.state, &mut draft);
+            }
             // such as one whose making was broken off: nothing is served by it
             None if found.is_bare() => draft.delete_table(family),
             None => found.give_up(&mut reading.state),
         }
     }
-    reading.repairs = draft.finish();
+    (reading.repairs, reading.wake) = (draft.finish(), wake.finish());
     Ok(reading)
 }
 
@@ -152,7 +159,7 @@ impl Found {
                 Err(_) => structure.foreign_sets.push(set.name.clone()),
             }
         }
-        for chain in &self.chains {
+        for chain in self.chains.iter().filter(|chain| !chain.is_bound) {
             match chain.name.parse() {
                 Ok(Chain::Base(base)) if chain.hook == Some(chains::hook(base)) => {
                     structure.chains.insert(Chain::Base(base));
@@ -239,9 +246,6 @@ impl Structure {
     /// Takes the table over into the state; what is not as it should be goes into the draft.
     fn adopt(&self, node: &NodePlan, mut found: Found, state: &mut State, draft: &mut Draft) {
         let family = found.family;
-        if found.dormant {
-            draft.make_table(family); // over the one that is there, this sets the flags
-        }
         self.remove_foreign(&mut found, draft);
         let elements = std::mem::take(&mut found.elements);
         for (map, elements) in found.alien.drain(..) {

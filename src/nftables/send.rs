@@ -81,7 +81,8 @@ pub fn one(connection: &mut Connection, mut transaction: Transaction, applied: &
 }
 
 fn commit(connection: &mut Connection, ops: &[Op], applied: &mut Applied) -> Result<(), Failure> {
-    let limits = Limits::new(connection.max_batch_bytes());
+    // only the send buffer counts here: how many elements a transaction has is decided where it is made
+    let limits = Limits::new(connection.max_batch_bytes()).without_cuts();
     for piece in cut::pieces(ops, limits) {
         let commit = match connection.commit(&piece) {
             Ok(commit) => commit,

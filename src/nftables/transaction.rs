@@ -85,6 +85,7 @@ fn add_chain(family: Family, chain: Chain) -> Op {
         table: TABLE.into(),
         name: chain.name(),
         hook,
+        is_bound: false,
         comment: None,
     })
 }

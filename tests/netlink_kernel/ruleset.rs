@@ -36,7 +36,7 @@ pub fn set_ref(name: &str) -> SetRef {
 
 pub fn chain(name: &str, hook: Option<Hook>) -> Op {
     let comment = Some(format!("comment of {name}").into());
-    Op::AddChain(Chain { family: V4, table: "t".into(), name: name.into(), hook, comment })
+    Op::AddChain(Chain { family: V4, table: "t".into(), name: name.into(), hook, is_bound: false, comment })
 }
 
 pub fn rule(chain: &str, exprs: Vec<Expr>) -> Rule {

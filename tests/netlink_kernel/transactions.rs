@@ -171,17 +171,20 @@ netns_test! {
         assert_eq!(connection.elements(&set_ref("big")).unwrap(), []);
 
         // The foretold limit is the kernel's: as much as fits into it is committed.
-        let mut count = most;
-        let fitting = loop {
-            let op = add("big", (0..count).map(endpoint).collect());
-            if batch_bytes(&op) + BATCH_BYTES <= limit {
-                break op;
+        let excess = |op: &Op| (batch_bytes(op) + BATCH_BYTES).saturating_sub(limit).div_ceil(each);
+        let mut fitting = over;
+        let count = loop {
+            let Op::AddElements { elements, .. } = &fitting else { panic!("{fitting:?}") };
+            let (count, excess) = (elements.len(), excess(&fitting));
+            if excess == 0 {
+                break count;
             }
-            count -= 1;
+            let Op::AddElements { elements, .. } = &mut fitting else { panic!("{fitting:?}") };
+            elements.truncate(count - excess);
         };
         let commit = connection.commit(&[fitting]).unwrap();
         assert!(limit - commit.bytes < 256, "{} of {limit}", commit.bytes);
-        assert_eq!(connection.elements(&set_ref("big")).unwrap().len(), count as usize);
+        assert_eq!(connection.elements(&set_ref("big")).unwrap().len(), count);
     }
 }
 

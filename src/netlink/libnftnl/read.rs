@@ -4,7 +4,7 @@ use super::exprs::{read as read_expr, read_counter, read_verdict};
 use super::ffi::{self, Object};
 use crate::netlink::message::family as family_of;
 use crate::netlink::model::*;
-use crate::netlink::uapi::{NFNL_SUBSYS_NFTABLES, message};
+use crate::netlink::uapi::{self, NFNL_SUBSYS_NFTABLES, message};
 use crate::netlink::userdata::comment;
 
 /// Whether a message is an nf_tables message of that type.
@@ -39,6 +39,7 @@ pub fn chain(message: &[u8]) -> Option<Chain> {
         table: chain.get_text(ffi::Chain::TABLE)?.into(),
         name: chain.get_text(ffi::Chain::NAME)?.into(),
         hook,
+        is_bound: chain.get_u32(ffi::Chain::FLAGS).is_some_and(|flags| flags & uapi::chain::BINDING != 0),
         comment: chain.get_blob(ffi::Chain::USERDATA).and_then(comment),
     })
 }

@@ -146,6 +146,9 @@ fn chain(table: &str, name: &str, details: Option<&Chain>) -> Result<ffi::Chain,
         chain.u32(ffi::Chain::HOOK, hook.number).u32(ffi::Chain::PRIORITY, hook.priority.cast_unsigned());
         chain.u32(ffi::Chain::POLICY, hook.policy).text(ffi::Chain::TYPE, &hook.kind)?;
     }
+    if details.is_some_and(|details| details.is_bound) {
+        chain.u32(ffi::Chain::FLAGS, uapi::chain::BINDING);
+    }
     if let Some(comment) = details.and_then(|details| details.comment.as_ref()) {
         chain.blob(ffi::Chain::USERDATA, &comment_bytes(comment))?;
     }

@@ -44,8 +44,14 @@ pub fn chain(message: &[u8]) -> Option<Chain> {
     if !is(message, message::NEWCHAIN) {
         return None;
     }
-    let mut chain =
-        Chain { family: family(message)?, table: Name::default(), name: Name::default(), hook: None, comment: None };
+    let mut chain = Chain {
+        family: family(message)?,
+        table: Name::default(),
+        name: Name::default(),
+        hook: None,
+        is_bound: false,
+        comment: None,
+    };
     let (mut kind, mut policy) = (Name::default(), 0);
     for attr in attrs(message) {
         match attr.kind {
@@ -54,6 +60,7 @@ pub fn chain(message: &[u8]) -> Option<Chain> {
             chain::HOOK => chain.hook = Some(hook(attr)),
             chain::POLICY => policy = attr.u32().unwrap_or_default(),
             chain::TYPE => kind = name(attr),
+            chain::FLAGS => chain.is_bound = attr.u32().is_some_and(|flags| flags & chain::BINDING != 0),
             chain::USERDATA => chain.comment = comment(attr.value),
             _ => {}
         }

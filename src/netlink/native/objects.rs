@@ -121,6 +121,9 @@ fn put_chain(w: &mut Writer, chain: &Chain) {
         w.u32(chain::POLICY, hook.policy);
         w.text(chain::TYPE, &hook.kind);
     }
+    if chain.is_bound {
+        w.u32(chain::FLAGS, chain::BINDING);
+    }
     if let Some(comment) = &chain.comment {
         put_comment(w, chain::USERDATA, comment);
     }

@@ -47,6 +47,9 @@ impl<'s> Sink<'s> {
             for (i, item) in items.iter().enumerate() {
                 self.take(item, Some(i));
             }
+        } else if is_unfinished(value) && item.is_none() {
+            let message = "kind: is missing, so the object cannot be read".into();
+            self.parsed.unreadable.push(ParseError { place: format!("document {}", self.document), message });
         } else if value.get("kind").and_then(Value::as_str).is_none_or(str::is_empty) {
             let what = match value.get("kind") {
                 None | Some(Value::Null | Value::String(_)) => "is missing".into(),
@@ -86,6 +89,11 @@ impl<'s> Sink<'s> {
         let message = format!("{what}: {}", error.message);
         self.parsed.unreadable.push(ParseError { message, ..error });
     }
+}
+
+/// Whether it is the beginning of an object, as in a file that somebody has only written a part of.
+fn is_unfinished(value: &Value) -> bool {
+    value.get("apiVersion").is_some() && matches!(value.get("kind"), None | Some(Value::Null))
 }
 
 /// Where an object stands.

@@ -23,6 +23,7 @@ impl Chain {
     pub const PRIORITY: U32<Chain> = U32::new(sys::NFTNL_CHAIN_PRIO);
     pub const POLICY: U32<Chain> = U32::new(sys::NFTNL_CHAIN_POLICY);
     pub const TYPE: Text<Chain> = Text::new(sys::NFTNL_CHAIN_TYPE);
+    pub const FLAGS: U32<Chain> = U32::new(sys::NFTNL_CHAIN_FLAGS);
     pub const USERDATA: Blob<Chain> = Blob::any(sys::NFTNL_CHAIN_USERDATA);
 }
 
