@@ -300,6 +300,10 @@ impl Structure {
         state.ports.extend(ports);
     }
 
+    fn has_foreign(&self) -> bool {
+        !self.foreign_chains.is_empty() || !self.foreign_sets.is_empty()
+    }
+
     /// Foreign chains may send packets to each other, and svcmap's rules and elements to them. The former are emptied at
     /// the beginning, the latter are put right; at the end nothing needs them any more.
     fn remove_foreign(&self, found: &mut Found, draft: &mut Draft) {
@@ -348,6 +352,10 @@ impl Structure {
             let is_remade = id.is_some_and(|id| remade.contains(&id)) && !chains::affinity_maps_of(chain).is_empty();
             // what nothing leads to may say anything: it is put right when something does
             let is_unused = id.is_some() && affinity.is_none_or(|rules| rules.seconds == 0);
+            if is_unused && self.has_foreign() {
+                // but it must not need what has to go
+                draft.empty_chain(found.family, chain);
+            }
             if is_unused || is_remade {
                 continue;
             }

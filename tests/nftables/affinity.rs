@@ -8,7 +8,7 @@ use svcmap::nftables::rule::nf_family;
 use svcmap::objects::Family;
 use svcmap::plan::{NodePlan, PlanChange, PortPlan};
 
-use super::support::{Whole, apply, config, nft, plan, rich_cluster};
+use super::support::{Whole, apply, config, nft, plan, rich_cluster, sorted_listing};
 
 fn whole(affinity_clients: Option<u32>) -> Whole {
     let (node, ports) = plan(rich_cluster(2), config());
@@ -62,6 +62,28 @@ netns_test! {
         let after = numbers();
         assert_eq!(after.len(), before.len());
         assert!(after.iter().all(|number| !before.contains(number)), "{before:?} and then {after:?}");
+    }
+}
+
+netns_test! {
+    /// The chains of a Service without endpoints may say anything, but they do not keep what has to go.
+    fn unused_chains_hold_nothing_foreign() {
+        let (node, ports) = whole(None);
+        let intact = { apply((node.clone(), ports.clone())); sorted_listing() };
+        let empty = ports.iter().cloned().map(|port| PortPlan { cluster: Vec::new(), local: Vec::new(), ..port }).collect::<Vec<_>>();
+        Programmer::open(CodecKind::Native).unwrap().replace(node.clone(), empty.clone()).unwrap();
+        let listing = nft(&["list", "table", "ip", "svcmap"], "");
+        let chain = listing.lines().find_map(|line| line.trim().strip_prefix("chain sticky-")).expect("it stays for a while");
+        let chain = chain.trim_end_matches(" {");
+        nft(&["-f", "-"], &format!(
+            "add set ip svcmap foreign {{ type ipv4_addr; }}\nadd rule ip svcmap sticky-{chain} ip saddr @foreign drop\n\
+             add chain ip svcmap other\nadd rule ip svcmap sticky-{chain} jump other\n"
+        ));
+        Programmer::open(CodecKind::Native).unwrap().replace(node.clone(), empty).unwrap();
+        assert!(!nft(&["list", "table", "ip", "svcmap"], "").contains("foreign"));
+        apply((node, ports));
+        assert_eq!(sorted_listing().matches("sticky-").count(), intact.matches("sticky-").count());
+        assert!(!sorted_listing().contains("other"));
     }
 }
 
