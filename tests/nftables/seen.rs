@@ -155,6 +155,9 @@ pub fn without_slots(listing: &str) -> String {
         if line.starts_with("\tmap ") {
             has_slots = line.ends_with("endpoints {") && !line.contains("no-endpoints");
             has_numbers = ["\tmap slots-", "\tmap members-"].iter().any(|head| line.starts_with(head));
+        } else if line == "\t}" {
+            // the last map may stand before the chains, whose rules have numbers, too
+            (has_slots, has_numbers) = (false, false);
         }
         match line.split_once(" : ").and_then(|(key, value)| Some((key.rsplit_once(" . ")?, value))) {
             Some(((key, slot), value)) if has_slots && slot.parse::<u32>().is_ok() => {
